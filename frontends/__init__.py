@@ -1,0 +1,8 @@
+"""Frontends: a model file or module in, a Relax graph out.
+
+Importing this package is cheap: TVM is only imported by the frontend that needs it.
+"""
+
+from frontends.errors import InvalidModel, RelaxcError, UnsupportedOperator
+
+__all__ = ["InvalidModel", "RelaxcError", "UnsupportedOperator"]

@@ -1,0 +1,43 @@
+"""What every frontend returns: a Relax graph plus the names and types its user knows it by."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import tvm
+
+Dim = int | str  # a size, or the name of a symbolic dimension
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Name, shape and dtype of one input or output; symbolic dimensions appear by name."""
+
+    name: str
+    shape: tuple[Dim, ...]
+    dtype: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON-ready dict; `from_json` reads it back."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> TensorSpec:
+        """Rebuild a spec from `to_json`'s dict."""
+        return TensorSpec(data["name"], tuple(data["shape"]), data["dtype"])
+
+
+@dataclass(frozen=True)
+class ImportedModel:
+    """A model as a Relax graph.
+
+    `module` holds one dataflow function `main` whose parameters are exactly `inputs`, in order,
+    whose weights are constants, and which returns one tensor for one output and a tuple for
+    several.
+    """
+
+    module: tvm.IRModule
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    source: str

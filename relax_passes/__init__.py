@@ -1,0 +1,1 @@
+"""Relax passes: graph in, graph out."""

@@ -1,0 +1,34 @@
+"""The LLVM rule list: the first rule that does not decline schedules the function."""
+
+from __future__ import annotations
+
+from tir_schedules.rule import Rule
+
+
+def llvm_rules() -> list[Rule]:
+    """Return the rules in the order they are asked; the last one takes anything."""
+    from tir_schedules.llvm import (
+        batch_matmul,
+        conv2d_nchwc,
+        depthwise_conv2d,
+        elementwise,
+        fallback,
+        matmul,
+        pool,
+        reduction,
+        row_kernel,
+        transpose,
+    )
+
+    return [
+        conv2d_nchwc.RULE,
+        depthwise_conv2d.RULE,
+        matmul.RULE,
+        batch_matmul.RULE,
+        pool.RULE,
+        row_kernel.RULE,  # softmax, layer norm: reductions of one row, then maps over it
+        reduction.RULE,
+        transpose.RULE,
+        elementwise.RULE,
+        fallback.RULE,
+    ]
