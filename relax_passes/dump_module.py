@@ -1,0 +1,61 @@
+"""Dump a module as TVMScript that a person can read and `tvm.script.from_source` can parse back."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+import tvm
+import tvm_ffi
+from tvm import relax
+
+# Larger constants would drown the text: 100 MB of weights are 130 MB of base64.
+_INLINE_BYTES = 1024
+
+
+def dump_module(mod: tvm.IRModule, path: str | Path) -> None:
+    """Write `mod` to `path` as re-parsable TVMScript, all or nothing.
+
+    Constants above 1 KiB appear as trailing parameters `const_0, const_1, ...` of the function
+    that uses them, so the text stays readable and closed; smaller ones are kept by value.
+
+    Raises:
+        OSError: If the file cannot be written.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    shown = tvm.IRModule(
+        {
+            var: lift_constants(func) if isinstance(func, relax.Function) else func
+            for var, func in mod.functions.items()
+        }
+    )
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        temporary.write_text(shown.script(show_meta=True))
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def lift_constants(func: relax.Function) -> relax.Function:
+    """Return `func` with each constant above 1 KiB turned into a trailing parameter."""
+    lifted: dict[tvm.ir.GenericConst, relax.Var] = {}
+
+    def lift(constant: tvm.ir.GenericConst) -> relax.Expr:
+        if not isinstance(constant.value, tvm.runtime.Tensor):
+            return constant
+        shape = constant.value.shape
+        size = math.prod(shape) * tvm.runtime.DataType(str(constant.value.dtype)).itemsize
+        if size <= _INLINE_BYTES:
+            return constant
+        if constant not in lifted:
+            lifted[constant] = relax.Var(f"const_{len(lifted)}", constant.ty)
+        return lifted[constant]
+
+    body = tvm_ffi.structural_map(func.body, (tvm.ir.GenericConst, lift))
+    if not lifted:
+        return func
+    params = [*func.params, *lifted.values()]
+    return relax.Function(params, body, func.ret_ty, func.is_pure, func.attrs)

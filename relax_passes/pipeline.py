@@ -1,0 +1,153 @@
+"""The pipeline: one readable list of named phases, each a list of passes.
+
+    canonicalize -> raise -> rewrite -> precision -> layout -> lower -> fuse -> schedule -> memory
+
+`Pipeline.run` carries a module through the phases, times every pass, checks the invariant of each
+phase boundary (`relax_passes.verify`) and, on request, dumps the module after each phase as
+TVMScript that parses back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import tvm
+
+from relax_passes.assign_layout import assign_layout
+from relax_passes.decompose_inference import decompose_inference
+from relax_passes.dump_module import dump_module
+from relax_passes.eliminate_common_subexpressions import eliminate_common_subexpressions
+from relax_passes.eliminate_dead_code import eliminate_dead_code
+from relax_passes.fold_batch_norm import fold_batch_norm
+from relax_passes.fold_constant import fold_constant
+from relax_passes.fuse_operators import fuse_operators
+from relax_passes.lower_operators import lower_operators
+from relax_passes.memory.plan_memory import plan_memory
+from relax_passes.pass_base import PHASES, GraphPass, PassContext
+from relax_passes.raise_gelu import raise_gelu
+from relax_passes.raise_layer_norm import raise_layer_norm
+from relax_passes.schedule_kernels import schedule_kernels
+from relax_passes.simplify_views import simplify_views
+from relax_passes.verify import verify_phase
+
+OnPhase = Callable[[str, int, int], None]
+
+# A phase without these passes cannot hand over to the next one, so they cannot be switched off.
+REQUIRED = frozenset({"lower_operators", "schedule_kernels", "plan_memory"})
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Named phases in order, each a tuple of passes in order."""
+
+    phases: Mapping[str, tuple[GraphPass, ...]]
+
+    def passes(self) -> list[GraphPass]:
+        """Return every pass in the order it runs."""
+        return [p for phase in self.phases.values() for p in phase]
+
+    def without(self, *names: str) -> Pipeline:
+        """Return this pipeline with the named passes switched off.
+
+        Raises:
+            ValueError: If a name is unknown, or names a pass that no module can do without.
+        """
+        known = {p.name for p in self.passes()}
+        for name in names:
+            if name not in known:
+                raise ValueError(f"no pass is called {name!r}; there are {sorted(known)}")
+            if name in REQUIRED:
+                raise ValueError(f"pass {name!r} cannot be switched off: its phase needs it")
+        return Pipeline(
+            {ph: tuple(p for p in ps if p.name not in names) for ph, ps in self.phases.items()}
+        )
+
+    def with_phase(self, phase: str, *passes: GraphPass) -> Pipeline:
+        """Return this pipeline with the passes of one phase replaced.
+
+        Raises:
+            ValueError: If the phase is unknown.
+        """
+        if phase not in self.phases:
+            raise ValueError(f"no phase is called {phase!r}; there are {list(self.phases)}")
+        return Pipeline({**self.phases, phase: passes})
+
+    def until(self, phase: str) -> Pipeline:
+        """Return the pipeline that stops after `phase`; `tutorials/` use it to show one stage.
+
+        Raises:
+            ValueError: If the phase is unknown.
+        """
+        if phase not in self.phases:
+            raise ValueError(f"no phase is called {phase!r}; there are {list(self.phases)}")
+        names = list(self.phases)
+        return Pipeline({n: self.phases[n] for n in names[: names.index(phase) + 1]})
+
+    def run(
+        self,
+        mod: tvm.IRModule,
+        ctx: PassContext,
+        *,
+        dump_dir: str | Path | None = None,
+        on_phase: OnPhase | None = None,
+    ) -> tvm.IRModule:
+        """Carry `mod` through all phases.
+
+        Args:
+            mod: Module with a function `main`, as a frontend returns it.
+            ctx: Target, hardware model and options; takes the passes' notes. Every pass's wall
+                time in seconds lands in `ctx.log.metrics["pass_seconds"]`.
+            dump_dir: Folder that receives `NN_<phase>.py` after each phase.
+            on_phase: Called as `on_phase(name, index, total)` before each phase.
+
+        Raises:
+            relax_passes.verify.VerificationError: If a phase breaks its invariant.
+        """
+        seconds: dict[str, float] = ctx.log.metrics.setdefault("pass_seconds", {})
+        _dump(mod, dump_dir, 0, "import")
+        for index, (phase, passes) in enumerate(self.phases.items(), start=1):
+            if on_phase is not None:
+                on_phase(phase, index, len(self.phases))
+            with ctx.target:
+                for graph_pass in passes:
+                    start = time.perf_counter()
+                    mod, _ = graph_pass(mod, ctx)
+                    elapsed = time.perf_counter() - start
+                    seconds[graph_pass.name] = seconds.get(graph_pass.name, 0.0) + elapsed
+            verify_phase(phase, mod, ctx)
+            _dump(mod, dump_dir, index, phase)
+        return mod
+
+
+def default_pipeline() -> Pipeline:
+    """Return the pipeline that `relaxc.compile` runs when it is given no other."""
+    return Pipeline(
+        {
+            "canonicalize": (
+                eliminate_dead_code,
+                fold_constant,
+                simplify_views,
+                eliminate_common_subexpressions,
+            ),
+            "raise": (raise_layer_norm, raise_gelu),
+            # What BN folding leaves becomes a scale and a shift, whose constants then fold.
+            "rewrite": (fold_batch_norm, decompose_inference, fold_constant, eliminate_dead_code),
+            "precision": (),
+            "layout": (assign_layout, simplify_views, eliminate_dead_code),
+            "lower": (lower_operators, eliminate_dead_code),
+            "fuse": (fuse_operators,),
+            "schedule": (schedule_kernels,),
+            "memory": (plan_memory,),
+        }
+    )
+
+
+assert tuple(default_pipeline().phases) == PHASES
+
+
+def _dump(mod: tvm.IRModule, folder: str | Path | None, index: int, phase: str) -> None:
+    if folder is not None:
+        dump_module(mod, Path(folder) / f"{index:02d}_{phase}.py")
