@@ -1,0 +1,130 @@
+"""Questions a rule asks about the blocks of a function, and the inlining all rules share."""
+
+from __future__ import annotations
+
+import math
+
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.ir import Call, TensorLoad
+from tvm.s_tir.schedule import LoopRV, SBlockRV
+from tvm.tirx import IntImm, PrimFunc
+
+# A core moves about this many scalar elementwise results a microsecond, and a parallel region
+# costs about 4 us: below PARALLEL_WORK scalar operations (about 30 us) loops stay serial.
+PARALLEL_WORK = 60_000
+# Inlining one producer into several readers copies its expression: stop before it explodes.
+_MAX_INLINED_NODES = 600
+
+
+def leaf_blocks(sch: s_tir.Schedule) -> list[SBlockRV]:
+    """Return the blocks of the function under the root, in program order."""
+    return list(sch.get_child_blocks(sch.get_sblock("root")))
+
+
+def is_reduction(sch: s_tir.Schedule, block: SBlockRV) -> bool:
+    """Tell whether a block accumulates over some axis."""
+    return any(int(axis.iter_type) == tirx.IterVar.CommReduce for axis in sch.get(block).iter_vars)
+
+
+def is_spatial(sch: s_tir.Schedule, block: SBlockRV) -> bool:
+    """Tell whether each of a block's axes names different elements of its result."""
+    return all(int(axis.iter_type) == tirx.IterVar.DataPar for axis in sch.get(block).iter_vars)
+
+
+def rule_tag(sch: s_tir.Schedule, block: SBlockRV) -> str:
+    """Return the rule a blocked computation asks for, "" when it asks for none."""
+    return str(sch.get(block).annotations.get("schedule_rule", ""))
+
+
+def is_output(sch: s_tir.Schedule, block: SBlockRV) -> bool:
+    """Tell whether a block writes a parameter of the function."""
+    params = list(sch.mod["main"].params)
+    return any(any(r.source.same_as(p) for p in params) for r in sch.get(block).writes)
+
+
+def constant(extent: object) -> int | None:
+    """Return an integer expression's value, None when it is symbolic."""
+    if isinstance(extent, int):
+        return extent
+    return int(extent.value) if isinstance(extent, IntImm) else None
+
+
+def extents(sch: s_tir.Schedule, loops: list[LoopRV]) -> list[int | None]:
+    """Return the extents of loops, None where symbolic."""
+    return [constant(sch.get(loop).extent) for loop in loops]
+
+
+def points(sizes: list[int | None], unknown: int = 256) -> int:
+    """Return how many points a loop nest visits, counting a symbolic extent as `unknown`."""
+    return math.prod(unknown if size is None else size for size in sizes)
+
+
+def expression_nodes(node: object) -> int:
+    """Return how many calls and binary operations a statement or expression holds."""
+    count = [0]
+
+    def visit(_: object) -> None:
+        count[0] += 1
+
+    kinds = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min, tirx.Select, Call)
+    tvm_ffi.structural_walk(node, [(kind, visit) for kind in kinds], order="pre")
+    return count[0]
+
+
+def inline_spatial(sch: s_tir.Schedule, keep: tuple[str, ...] = ()) -> None:
+    """Inline every elementwise producer into its readers.
+
+    Blocks named in `keep`, outputs, tagged blocks and reductions stay. A producer stays too when
+    inlining it would make some reader's expression too large (a chain of squares doubles).
+    """
+    for block in leaf_blocks(sch):
+        stmt = sch.get(block)
+        if str(stmt.name_hint) in keep or rule_tag(sch, block) or is_output(sch, block):
+            continue
+        if not is_spatial(sch, block) or len(stmt.writes) != 1:
+            continue
+        readers = sch.get_consumers(block)
+        nodes = expression_nodes(stmt.body) + 1
+        buffer = stmt.writes[0].source
+        worst = max(
+            (nodes * _loads_of(sch.get(r).body, buffer) + expression_nodes(sch.get(r).body))
+            for r in readers
+        ) if readers else 0
+        if worst > _MAX_INLINED_NODES:
+            continue
+        try:
+            sch.compute_inline(block)
+        except s_tir.ScheduleError:
+            continue  # not a plain map (an opaque body): it keeps its own loops
+
+
+def _loads_of(node: object, buffer: tirx.Buffer) -> int:
+    count = [0]
+
+    def visit(load: TensorLoad) -> None:
+        count[0] += int(load.source.same_as(buffer))
+
+    tvm_ffi.structural_walk(node, (TensorLoad, visit), order="pre")
+    return count[0]
+
+
+def new_schedule(func: PrimFunc) -> s_tir.Schedule:
+    """Return a schedule that raises plain errors, with the function under the name `main`."""
+    return s_tir.Schedule(func, error_render_level="none")
+
+
+def work_per_point(body: object) -> int:
+    """Return about how many scalar operations one execution of a block's body costs."""
+    calls = [0]
+
+    def visit(call: Call) -> None:
+        calls[0] += int(getattr(call.op, "name", "") in _LONG_CALLS)
+
+    tvm_ffi.structural_walk(body, (Call, visit), order="pre")
+    return 1 + expression_nodes(body) + 15 * calls[0]
+
+
+_LONG_CALLS = frozenset(
+    f"tirx.{name}" for name in ("exp", "tanh", "erf", "sigmoid", "log", "pow", "sin", "cos", "sqrt")
+)
