@@ -1,0 +1,205 @@
+"""The register tile that matrix products share: accumulators in registers, epilogue while hot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tvm_ffi
+from tvm import s_tir
+from tvm.ir import TensorLoad
+from tvm.s_tir.schedule import LoopRV, SBlockRV
+from tvm.tirx import Buffer, IndexMap
+
+from tir_schedules.llvm.blocks import (
+    constant,
+    extents,
+    inline_spatial,
+    is_spatial,
+    leaf_blocks,
+    points,
+    rule_tag,
+)
+from tir_schedules.llvm.elementwise import schedule_map
+from tir_schedules.machine import Machine
+from tir_schedules.rule import Decline
+
+# Multiply-adds a core does in about 30 us, where a parallel region starts to pay.
+_PARALLEL_FMAS = 1_000_000
+
+
+@dataclass(frozen=True)
+class TileShape:
+    """Rows and columns of the register tile, as the blocked computation padded them."""
+
+    rows: int
+    cols: int
+
+    @staticmethod
+    def of(sch: s_tir.Schedule, anchor: SBlockRV) -> TileShape:
+        """Read the tile that the computation was padded to."""
+        notes = sch.get(anchor).annotations
+        return TileShape(int(notes["tile_rows"]), int(notes["tile_cols"]))
+
+
+def rows_per_tile(rows: int | None, cols: int) -> int:
+    """Return how many rows a register tile of `cols` columns has.
+
+    Two vectors a row: 6 x 16 keeps 12 of 16 AVX2 registers as accumulators, 14 x 32 keeps 28 of
+    32 AVX-512 registers. Tiles are balanced: 128 rows become 22 tiles of 6, 8 rows 2 of 4.
+    """
+    most = 14 if cols >= 32 else 6
+    if rows is None:
+        return most
+    tiles = max(1, -(-rows // most))
+    return max(1, -(-rows // tiles))
+
+
+def anchor_of(sch: s_tir.Schedule, tag: str) -> SBlockRV:
+    """Return the one block tagged `tag`.
+
+    Raises:
+        Decline: If there is none, or more than one.
+    """
+    found = [block for block in leaf_blocks(sch) if rule_tag(sch, block) == tag]
+    if len(found) != 1:
+        raise Decline(f"has {len(found)} blocks tagged {tag}")
+    return found[0]
+
+
+def prepare_epilogue(sch: s_tir.Schedule, anchor: SBlockRV) -> SBlockRV:
+    """Inline the maps after `anchor` into one block over its own (row, column) axes.
+
+    Returns the block that reads the anchor's result. Where several blocks would read it, or the
+    one reader is no permutation of it, the crop to the true size stays as a stage of its own.
+    """
+    name = str(sch.get(anchor).name_hint)
+    crop = str(sch.get(sch.get_consumers(anchor)[0]).name_hint)
+    attempt = sch.copy()
+    inline_spatial(attempt)
+    readers = attempt.get_consumers(attempt.get_sblock(name))
+    if len(readers) == 1 and is_spatial(attempt, readers[0]):
+        reader = str(attempt.get(readers[0]).name_hint)
+        try:
+            _align_axes(attempt, attempt.get_sblock(name), readers[0])
+        except (s_tir.ScheduleError, ValueError):
+            reader = ""
+        if reader:
+            inline_spatial(sch)
+            _align_axes(sch, sch.get_sblock(name), sch.get_sblock(reader))
+            return sch.get_sblock(reader)
+    inline_spatial(sch, keep=(crop,))
+    block = sch.get_sblock(crop)
+    _align_axes(sch, sch.get_sblock(name), block)
+    return block
+
+
+def _align_axes(sch: s_tir.Schedule, anchor: SBlockRV, reader: SBlockRV) -> None:
+    """Give `reader` the anchor's axes, so that it can be computed tile by tile.
+
+    Raises:
+        ValueError: If it reads the anchor's result at several places, or not one to one.
+    """
+    source = sch.get(anchor).writes[0].source
+    stmt = sch.get(reader)
+    index = _only_index(stmt.body, source)
+    axes = [axis.var for axis in stmt.iter_vars]
+    if len(axes) == len(index) and all(a.same_as(b) for a, b in zip(axes, index, strict=True)):
+        return
+    sch.transform_block_layout(reader, IndexMap(axes, list(index), None))
+
+
+def _only_index(body: object, source: Buffer) -> list[object]:
+    seen: list[list[object]] = []
+
+    def visit(load: TensorLoad) -> None:
+        if load.source.same_as(source):
+            seen.append(list(load.indices))
+
+    tvm_ffi.structural_walk(body, (TensorLoad, visit), order="pre")
+    if not seen or any(not tvm_ffi.structural_equal(seen[0], other) for other in seen[1:]):
+        raise ValueError("the result is read at several places")
+    return seen[0]
+
+
+def unrolled_depth(sch: s_tir.Schedule, loop: LoopRV) -> int:
+    """Return the largest unroll factor of at most 4 that divides the reduction."""
+    depth = constant(sch.get(loop).extent)
+    return next(f for f in (4, 3, 2, 1) if depth is not None and depth % f == 0 or f == 1)
+
+
+def register_tile(
+    sch: s_tir.Schedule,
+    anchor: SBlockRV,
+    epilogue: SBlockRV,
+    tile: TileShape,
+    machine: Machine,
+) -> LoopRV:
+    """Tile `anchor` over (batch..., row blocks, panels, tiles) and compute `epilogue` at the tile.
+
+    A block of rows fits half the L2 cache, so a panel and the rows it meets stay near; the
+    blocks, panels and batches are spread over the cores.
+
+    Returns the loop over panels (fused with batches and row blocks).
+    """
+    *batch, rows, cols, depth = sch.get_loops(anchor)
+    row_count, col_count, k_count = extents(sch, [rows, cols, depth])
+    panels, lane = sch.split(cols, [None, tile.cols])
+    tiles, row = sch.split(rows, [None, tile.rows])
+    block = _tiles_per_block(row_count, k_count, tile, machine, points(extents(sch, [*batch, panels])))
+    outer: list[LoopRV]
+    if block is None:
+        outer = [*batch, panels]
+    else:
+        blocks, tiles = sch.split(tiles, [None, block])
+        outer = [*batch, blocks, panels]
+    step, unrolled = sch.split(depth, [None, unrolled_depth(sch, depth)])
+    sch.reorder(*outer, tiles, step, unrolled, row, lane)
+    fused = sch.fuse(*outer) if len(outer) > 1 else outer[0]
+    work = points([*extents(sch, [fused]), row_count, k_count, tile.cols])
+    if work >= _PARALLEL_FMAS and machine.cores > 1:
+        sch.parallel(fused)
+    sch.set_scope(anchor, 0, "local")
+    sch.unroll(unrolled)
+    sch.unroll(row)
+    sch.vectorize(lane)
+    sch.reverse_compute_at(epilogue, tiles)
+    *_, out_row, out_lane = sch.get_loops(epilogue)
+    sch.unroll(out_row)
+    if col_count is not None and _covers(sch, epilogue, col_count):
+        sch.vectorize(out_lane)
+    init = sch.decompose_reduction(anchor, step)
+    *_, init_row, init_lane = sch.get_loops(init)
+    sch.unroll(init_row)
+    sch.vectorize(init_lane)
+    return fused
+
+
+def _covers(sch: s_tir.Schedule, epilogue: SBlockRV, cols: int) -> bool:
+    """Tell whether the stored columns are whole panels, so that no store needs a guard."""
+    return constant(sch.get(epilogue).iter_vars[-1].dom.extent) == cols
+
+
+def _tiles_per_block(
+    rows: int | None, depth: int | None, tile: TileShape, machine: Machine, tasks: int
+) -> int | None:
+    """Return how many row tiles one block has, None when all rows are one block."""
+    bytes_per_tile = 4 * tile.rows * (depth or 512)
+    block = max(1, machine.l2_bytes // 2 // bytes_per_tile)
+    if rows is None:
+        return block
+    tiles = -(-rows // tile.rows)
+    if tiles <= block and (tasks >= 4 * machine.cores or tasks % machine.cores == 0):
+        return None
+    wanted = max(1, -(-4 * machine.cores // max(1, tasks)))
+    block = min(block, max(1, -(-tiles // wanted)))
+    return next((b for b in range(block, max(1, block // 2) - 1, -1) if tiles % b == 0), block)
+
+
+def finish_stages(sch: s_tir.Schedule, machine: Machine) -> None:
+    """Schedule the stages before and after the product as elementwise loops of their own."""
+    for block in leaf_blocks(sch):
+        loops = sch.get_loops(block)
+        serial = all(int(sch.get(loop).kind) == 0 for loop in loops)
+        siblings = sch.get_child_blocks(loops[0]) if loops else []
+        if serial and len(siblings) == 1 and is_spatial(sch, block):
+            schedule_map(sch, block, machine)
