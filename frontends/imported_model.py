@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import tvm
+if TYPE_CHECKING:
+    import tvm
 
 Dim = int | str  # a size, or the name of a symbolic dimension
 

@@ -1,0 +1,319 @@
+"""The file format of a compiled model: a shared library with a trailer that says what it is.
+
+    | shared library | metadata, JSON | footer, 32 bytes |
+
+    footer, little endian: body size u64 | metadata size u64 | CRC-32 of the metadata u32 |
+                           format version u32 | magic "RELAXCSO"
+
+A loader of shared libraries ignores what follows the library, so the file is both. `load` checks
+everything in the trailer before it maps the library: mapping one that is cut short kills the
+process (SIGBUS), and code for another CPU does so at its first unknown instruction.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import platform
+import shutil
+import struct
+import tempfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from frontends.imported_model import TensorSpec
+from relaxc.errors import IncompatibleArtifact, InvalidInput, InvalidModel
+from relaxc.quiet_stderr import without_stderr_lines
+from relaxc.report import Report
+
+if TYPE_CHECKING:
+    from relaxc.compiled_model import CompiledModel
+
+FORMAT_VERSION = 1
+MAGIC = b"RELAXCSO"
+FOOTER = struct.Struct("<QQII8s")
+
+# TVM warns about its own scope names each time it saves or loads an executable.
+_NOISE = ("Scope Saving", "Scope Loaded")
+
+# Processor features that change which instructions the compiler may emit; the others that LLVM
+# lists are tuning hints and system instructions.
+_ISA_PREFIXES = (
+    *("sse", "ssse3", "avx", "fma", "f16c", "bmi", "popcnt", "lzcnt", "movbe", "amx", "gfni"),
+    *("vaes", "vpclmulqdq", "neon", "sve", "sme", "dotprod", "fullfp16", "i8mm", "bf16"),
+)
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """What the trailer holds.
+
+    `target` is TVM's target dict, `cpu_features` are LLVM's names of the instruction sets the
+    code may use (empty for other targets), `tvm_version` and `relaxc_version` wrote the file.
+    """
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    target: dict[str, Any]
+    cpu_features: tuple[str, ...]
+    threads: int
+    tvm_version: str
+    relaxc_version: str
+    report: Report
+
+    def to_bytes(self) -> bytes:
+        """Return the metadata as UTF-8 JSON."""
+        data = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        data["inputs"] = [spec.to_json() for spec in self.inputs]
+        data["outputs"] = [spec.to_json() for spec in self.outputs]
+        data["report"] = self.report.to_dict()
+        return json.dumps(data).encode()
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Metadata:
+        """Rebuild the metadata from `to_bytes`' JSON.
+
+        Raises:
+            ValueError, KeyError, TypeError: If it is not what `to_bytes` writes.
+        """
+        fields = json.loads(data)
+        fields["inputs"] = tuple(TensorSpec.from_json(spec) for spec in fields["inputs"])
+        fields["outputs"] = tuple(TensorSpec.from_json(spec) for spec in fields["outputs"])
+        fields["cpu_features"] = tuple(fields["cpu_features"])
+        fields["report"] = Report.from_dict(fields["report"])
+        return Metadata(**fields)
+
+
+def isa_features(target: Any) -> tuple[str, ...]:
+    """Return the instruction-set features that an LLVM target lets the compiler use."""
+    from tvm.target import codegen
+
+    if target.kind.name != "llvm":
+        return ()
+    features = codegen.llvm_get_cpu_features(target)
+    return tuple(sorted(str(f) for f in features if str(f).startswith(_ISA_PREFIXES)))
+
+
+def save_artifact(executable: Any, metadata: Metadata, path: Path, loaded_from: Path | None) -> Path:
+    """Write an executable with its trailer to `path`, all or nothing.
+
+    Args:
+        executable: A `tvm.relax.VMExecutable`; unused for a model that came from a file.
+        metadata: What the trailer says.
+        path: Where to write; an existing file is replaced.
+        loaded_from: The file the model was loaded from, which is copied.
+
+    Raises:
+        InvalidInput: If `path` cannot be written.
+        IncompatibleArtifact: If the file the model was loaded from is gone or was replaced.
+    """
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(f"{path} is a folder")
+        # The library itself must not be called .tmp: the suffix decides what TVM writes.
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+            temporary = Path(folder) / "model.so"
+            if loaded_from is None:
+                with without_stderr_lines(*_NOISE):
+                    executable.export_library(str(temporary))
+                with open(temporary, "ab") as file:
+                    _append_trailer(file, metadata)
+            else:
+                read_metadata(loaded_from, expect=metadata)
+                shutil.copyfile(loaded_from, temporary)
+            os.replace(temporary, path)
+    except OSError as fault:
+        reason = fault.strerror or str(fault)
+        raise InvalidInput(f"cannot write the compiled model: {reason}", file=str(path)) from fault
+    return path
+
+
+def load(path: str | Path) -> CompiledModel:
+    """Load a model that `CompiledModel.save` wrote.
+
+    Raises:
+        InvalidModel: If there is no such file, or it cannot be read.
+        IncompatibleArtifact: If the file is not relaxc's, is cut short, or is for another version,
+            target or CPU. All of it is checked before any of its code is mapped.
+    """
+    path = Path(path).absolute()
+    metadata = read_metadata(path)
+    check_versions(metadata, path)
+    check_platform(metadata, path)
+    import tvm
+
+    from relaxc.compiled_model import CompiledModel
+
+    check_cpu(metadata, path)
+    try:
+        with without_stderr_lines(*_NOISE):
+            # TVM picks the loader by the suffix; a model may be called anything.
+            loader = path if path.suffix == ".so" else None
+            module = tvm.runtime.load_module(str(loader)) if loader else _load_renamed(path)
+    except (RuntimeError, ValueError, OSError) as fault:
+        lines = str(fault).strip().splitlines() or [repr(fault)]
+        raise IncompatibleArtifact(f"cannot be loaded: {lines[-1]}", file=str(path)) from fault
+    return CompiledModel(module, metadata, path)
+
+
+def read_metadata(path: Path, expect: Metadata | None = None) -> Metadata:
+    """Read and check a file's trailer without touching its code.
+
+    Raises:
+        InvalidModel: If there is no such file, or it cannot be read.
+        IncompatibleArtifact: If the file is not relaxc's, is cut short or damaged, has another
+            format version, or its metadata differs from `expect`.
+    """
+
+    def refuse(reason: str) -> IncompatibleArtifact:
+        return IncompatibleArtifact(reason, file=str(path))
+
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - FOOTER.size))
+            tail = file.read(FOOTER.size)
+            if len(tail) < FOOTER.size or tail[-len(MAGIC) :] != MAGIC:
+                if _is_cut_short(file, size):
+                    raise refuse("the file is cut short")
+                raise refuse("not a model compiled by relaxc")
+            body_size, metadata_size, checksum, version, _ = FOOTER.unpack(tail)
+            if version != FORMAT_VERSION:
+                raise refuse(
+                    f"written in file format {version}, this relaxc reads {FORMAT_VERSION}: "
+                    "compile the model again"
+                )
+            if body_size + metadata_size + FOOTER.size != size:
+                raise refuse(
+                    f"the file is damaged: {size} bytes, its trailer says "
+                    f"{body_size + metadata_size + FOOTER.size}"
+                )
+            file.seek(body_size)
+            data = file.read(metadata_size)
+    except OSError as fault:
+        reason = fault.strerror or str(fault)
+        raise InvalidModel(f"cannot read the compiled model: {reason}", file=str(path)) from fault
+    if zlib.crc32(data) != checksum:
+        raise refuse("the file is damaged: its metadata does not match its checksum")
+    if expect is not None and data != expect.to_bytes():
+        raise refuse("the file was replaced since the model was loaded from it")
+    try:
+        return Metadata.from_bytes(data)
+    except (ValueError, KeyError, TypeError) as fault:
+        raise refuse(f"its metadata cannot be understood: {fault}") from fault
+
+
+def check_versions(metadata: Metadata, path: Path | None) -> None:
+    """Refuse a model written by another relaxc or for another TVM.
+
+    Raises:
+        IncompatibleArtifact: If the major or minor version of either differs.
+    """
+    import relaxc
+
+    pairs = (
+        ("relaxc", metadata.relaxc_version, relaxc.__version__),
+        ("TVM", metadata.tvm_version, installed_tvm_version()),
+    )
+    for name, written, here in pairs:
+        if written.split(".")[:2] != here.split(".")[:2]:
+            raise IncompatibleArtifact(
+                f"compiled with {name} {written}, here is {name} {here}: compile the model again",
+                file=str(path) if path else None,
+            )
+
+
+def check_platform(metadata: Metadata, path: Path | None) -> None:
+    """Refuse code for another processor architecture or operating system.
+
+    Raises:
+        IncompatibleArtifact: If the target's triple names another one.
+    """
+    host = metadata.target.get("host") or metadata.target
+    triple = str(host.get("mtriple", "")) if isinstance(host, dict) else ""
+    if not triple:
+        return
+    arch = triple.split("-")[0]
+    here = platform.machine()
+    if _ARCH_ALIASES.get(arch, arch) != _ARCH_ALIASES.get(here, here):
+        raise IncompatibleArtifact(
+            f"compiled for a {arch} processor, this is {here}", file=str(path) if path else None
+        )
+    system = platform.system().lower()
+    if system not in triple and not (system == "darwin" and "apple" in triple):
+        raise IncompatibleArtifact(
+            f"compiled for {triple}, this is {system}", file=str(path) if path else None
+        )
+
+
+def check_cpu(metadata: Metadata, path: Path | None) -> None:
+    """Refuse code that uses instructions this processor lacks.
+
+    Raises:
+        IncompatibleArtifact: Naming the missing features.
+    """
+    if not metadata.cpu_features:
+        return
+    from tir_schedules.machine import host_target
+
+    missing = sorted(set(metadata.cpu_features) - set(isa_features(host_target())))
+    if missing:
+        raise IncompatibleArtifact(
+            f"compiled for another CPU ({metadata.target.get('mcpu', 'unknown')}): this one lacks "
+            f"{', '.join(missing)}",
+            file=str(path) if path else None,
+        )
+
+
+def installed_tvm_version() -> str:
+    """Return the version of the installed TVM without importing it."""
+    from importlib import metadata
+
+    return metadata.version("apache-tvm")
+
+
+_ARCH_ALIASES = {"amd64": "x86_64", "AMD64": "x86_64", "arm64": "aarch64"}
+
+
+def _append_trailer(file: BinaryIO, metadata: Metadata) -> None:
+    body_size = file.seek(0, os.SEEK_END)
+    data = metadata.to_bytes()
+    file.write(data)
+    file.write(FOOTER.pack(body_size, len(data), zlib.crc32(data), FORMAT_VERSION, MAGIC))
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _is_cut_short(file: BinaryIO, size: int) -> bool:
+    """Tell whether a 64-bit ELF file ends before its section table or its trailer.
+
+    relaxc's files always end in a trailer, so a library without one that ends exactly where ELF
+    says is somebody else's.
+    """
+    file.seek(0)
+    header = file.read(64)
+    if header[:5] != b"\x7fELF\x02":
+        return False
+    if len(header) < 64:
+        return True
+    (table_offset,) = struct.unpack_from("<Q", header, 0x28)
+    entry_size, entries = struct.unpack_from("<HH", header, 0x3A)
+    return size < table_offset + entry_size * entries or MAGIC[:6] in _tail(file, size)
+
+
+def _tail(file: BinaryIO, size: int) -> bytes:
+    file.seek(max(0, size - FOOTER.size))
+    return file.read()
+
+
+def _load_renamed(path: Path) -> Any:
+    """Load a library whose name does not end in `.so` through a link that does."""
+    import tvm
+
+    with tempfile.TemporaryDirectory(prefix="relaxc-") as folder:
+        link = Path(folder) / "model.so"
+        link.symlink_to(path)
+        return tvm.runtime.load_module(str(link))

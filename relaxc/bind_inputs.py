@@ -1,0 +1,160 @@
+"""Check call arguments against a model's inputs and turn them into TVM tensors.
+
+Everything is checked before anything runs: names, kinds, dtypes, ranks, and shapes, where a
+symbolic dimension must have one size over all inputs. Arrays are passed without a copy when they
+are contiguous and 64-byte aligned (the generated code uses aligned vector loads), else copied.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+
+from frontends.imported_model import TensorSpec
+from relaxc.errors import InvalidInput
+
+_ALIGNMENT = 64  # bytes; tvm.runtime allocates with it and LLVM code generation assumes it
+
+
+def order_arguments(
+    specs: Sequence[TensorSpec], args: Sequence[Any], named: Mapping[str, Any]
+) -> list[Any]:
+    """Return one value per input, in order.
+
+    Raises:
+        InvalidInput: If there are too many values, or one is unknown, missing or given twice.
+    """
+    names = [spec.name for spec in specs]
+    if len(args) > len(names):
+        raise InvalidInput(
+            f"the model takes {len(names)} inputs ({', '.join(names)}), got {len(args)}"
+        )
+    values = dict(zip(names, args, strict=False))
+    for name, value in named.items():
+        if name not in names:
+            known = ", ".join(names) or "none"
+            raise InvalidInput(f"no input is called {name!r}; the inputs are: {known}", tensor=name)
+        if name in values:
+            raise InvalidInput(f"input {name!r} is given by position and by name", tensor=name)
+        values[name] = value
+    missing = [name for name in names if name not in values]
+    if missing:
+        raise InvalidInput(f"missing input: {', '.join(missing)}", tensor=missing[0])
+    return [values[name] for name in names]
+
+
+def kind_of(value: Any) -> str:
+    """Return "numpy", "torch" or "dlpack".
+
+    Raises:
+        InvalidInput: If the value is no array of any kind.
+    """
+    if isinstance(value, np.ndarray | np.generic):
+        return "numpy"
+    # A torch tensor can only exist where torch is imported; importing it here would cost seconds.
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return "torch"
+    if hasattr(value, "__dlpack__"):
+        return "dlpack"
+    raise InvalidInput(
+        f"expected a NumPy array, a torch tensor or anything with DLPack, got "
+        f"{type(value).__name__}"
+    )
+
+
+def check_input(spec: TensorSpec, value: Any, sizes: dict[str, tuple[int, str]]) -> None:
+    """Check one value's dtype, rank and shape.
+
+    Args:
+        spec: What the model expects.
+        value: An array of any supported kind.
+        sizes: Size of each symbolic dimension met so far and the input it came from; extended.
+
+    Raises:
+        InvalidInput: Naming the input, what it got and what it expected.
+    """
+    dtype, shape = _dtype_name(value), tuple(int(d) for d in value.shape)
+    expected = f"{spec.dtype}[{', '.join(map(str, spec.shape))}]"
+    got = f"{dtype}[{', '.join(map(str, shape))}]"
+
+    def fail(what: str) -> InvalidInput:
+        return InvalidInput(f"input {spec.name!r}: {what}: expected {expected}, got {got}")
+
+    if dtype != spec.dtype:
+        raise fail("wrong dtype")
+    if len(shape) != len(spec.shape):
+        raise fail("wrong rank")
+    for size, dim in zip(shape, spec.shape, strict=True):
+        if isinstance(dim, int):
+            if size != dim:
+                raise fail("wrong shape")
+        elif dim.isidentifier():
+            first, owner = sizes.setdefault(dim, (size, spec.name))
+            if first != size:
+                raise fail(f"wrong shape ({dim} is {first} in {owner!r})")
+
+
+def to_tensor(value: Any, kind: str, device: Any) -> Any:
+    """Return `value` as a TVM tensor on `device`: contiguous, aligned, without a copy if it is."""
+    if kind == "torch":
+        value = value.detach().resolve_conj().resolve_neg().contiguous()
+        if value.device.type == "cpu" and device.dlpack_device_type() == 1:
+            if value.data_ptr() % _ALIGNMENT:
+                value = value.clone()
+            if value.data_ptr() % _ALIGNMENT == 0:
+                return tvm.runtime.from_dlpack(value)
+            return tvm.runtime.tensor(value.numpy())
+        return _move(tvm.runtime.from_dlpack(value), device)
+    if kind == "dlpack" and not isinstance(value, tvm.runtime.Tensor):
+        tensor = _from_dlpack_or_none(value)
+        if tensor is None:
+            return to_tensor(np.from_dlpack(value), "numpy", device)
+        return _move(tensor, device)
+    if kind == "dlpack":
+        # A TVM tensor may itself wrap a foreign view.
+        if value.is_contiguous() and value.data_ptr() % _ALIGNMENT == 0:
+            return _move(value, device)
+        value = value.numpy()
+    array = np.asarray(value, order="C")
+    pointer = array.__array_interface__["data"][0]
+    if device.dlpack_device_type() == 1 and pointer % _ALIGNMENT == 0 and array.flags.writeable:
+        tensor = _from_dlpack_or_none(array)
+        if tensor is not None:
+            return tensor
+    return tvm.runtime.tensor(np.ascontiguousarray(array).reshape(array.shape), device)
+
+
+def from_tensor(tensor: Any, kind: str) -> Any:
+    """Return a TVM tensor as an array of `kind`, sharing memory where DLPack allows it."""
+    if kind == "numpy":
+        if tensor.device.dlpack_device_type() != 1:
+            return tensor.numpy()
+        try:
+            return np.from_dlpack(tensor)
+        except (BufferError, RuntimeError, TypeError):  # a dtype that NumPy's DLPack does not know
+            return tensor.numpy()
+    if kind == "torch":
+        return sys.modules["torch"].from_dlpack(tensor)
+    return tensor
+
+
+def _from_dlpack_or_none(value: Any) -> Any:
+    try:
+        tensor = tvm.runtime.from_dlpack(value)
+    except (BufferError, RuntimeError, TypeError):  # unaligned, strided, or a dtype not exported
+        return None
+    return tensor if tensor.is_contiguous() else None
+
+
+def _move(tensor: Any, device: Any) -> Any:
+    return tensor if tensor.device == device else tensor.copyto(device)
+
+
+def _dtype_name(value: Any) -> str:
+    name = str(value.dtype)
+    return name.removeprefix("torch.")

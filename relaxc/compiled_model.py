@@ -1,0 +1,156 @@
+"""A compiled model: call it, inspect it, save it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from frontends.imported_model import TensorSpec
+from relaxc.artifact import Metadata, check_cpu, save_artifact
+from relaxc.bind_inputs import check_input, from_tensor, kind_of, order_arguments, to_tensor
+from relaxc.errors import IncompatibleArtifact, InvalidInput
+from relaxc.report import Report
+from relaxc.thread_pool import use_threads
+
+
+class CompiledModel:
+    """A model compiled for one target, as `relaxc.compile` and `relaxc.load` return it.
+
+    Safe to call from several threads at once: each thread gets its own virtual machine (stack and
+    thread pool) over the one loaded module, so code and weights exist once.
+    """
+
+    def __init__(self, executable: Any, metadata: Metadata, path: Path | None = None) -> None:
+        """Wrap what was built or loaded.
+
+        Args:
+            executable: A `tvm.relax.VMExecutable`, or the module loaded from `path`.
+            metadata: Names, types, target and report; what the file's trailer holds.
+            path: The file the module was loaded from, if it was.
+        """
+        self._executable, self._metadata, self._path = executable, metadata, path
+        self._local = threading.local()
+        self._lock = threading.Lock()
+        self._module: Any = None
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """Name, shape (symbolic dimensions by name) and dtype of each input."""
+        return self._metadata.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """Name, shape (symbolic dimensions by name) and dtype of each output."""
+        return self._metadata.outputs
+
+    @property
+    def target(self) -> dict[str, Any]:
+        """The target it was compiled for, as TVM's target dict."""
+        return dict(self._metadata.target)
+
+    @property
+    def threads(self) -> int:
+        """How many threads its parallel kernels use."""
+        return self._metadata.threads
+
+    @property
+    def report(self) -> Report:
+        """What each pass did, and what the compiled model costs."""
+        return self._metadata.report
+
+    @property
+    def kernels(self) -> list[dict[str, Any]]:
+        """The kernels in `report`: name, schedule rule, FLOPs and bytes of each."""
+        return self.report.kernels
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """Run the model.
+
+        Args:
+            args: Inputs by position: NumPy arrays, torch tensors, or anything with DLPack.
+            named: Inputs by name.
+
+        Returns:
+            One array for one output, a tuple for several. NumPy in gives NumPy out, torch gives
+            torch, anything else gives TVM tensors, which speak DLPack.
+
+        Raises:
+            InvalidInput: If an argument does not fit; nothing was run.
+            IncompatibleArtifact: If this machine lacks the device the model was compiled for.
+        """
+        values = order_arguments(self.inputs, args, named)
+        kinds: list[str] = []
+        sizes: dict[str, tuple[int, str]] = {}
+        for spec, value in zip(self.inputs, values, strict=True):
+            try:
+                kinds.append(kind_of(value))
+            except InvalidInput as fault:
+                raise InvalidInput(f"input {spec.name!r}: {fault.message}") from None
+            check_input(spec, value, sizes)
+        kind = _output_kind(kinds)
+        main, device = self._machine()
+        tensors = [to_tensor(v, k, device) for v, k in zip(values, kinds, strict=True)]
+        use_threads(self.threads)
+        result = main(*tensors)
+        if isinstance(result, tvm.runtime.Tensor):
+            return from_tensor(result, kind)
+        return tuple(from_tensor(tensor, kind) for tensor in result)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the model as one `.so`: code, weights, names, shapes, target and version.
+
+        The file appears whole or not at all: it is written beside `path` and then renamed.
+
+        Returns:
+            The path written.
+
+        Raises:
+            InvalidInput: If the path cannot be written.
+        """
+        return save_artifact(self._executable, self._metadata, Path(path), self._path)
+
+    def __repr__(self) -> str:
+        """Show the signature and the target."""
+
+        def show(specs: Sequence[TensorSpec]) -> str:
+            return ", ".join(f"{s.name}: {s.dtype}[{', '.join(map(str, s.shape))}]" for s in specs)
+
+        kind = self._metadata.target.get("kind")
+        return f"<CompiledModel ({show(self.inputs)}) -> ({show(self.outputs)}) for {kind}>"
+
+    def _machine(self) -> tuple[Any, Any]:
+        """Return this thread's entry function and the device it runs on."""
+        state = getattr(self._local, "state", None)
+        if state is None:
+            device = self._device()
+            with self._lock:  # linking the module the first time is not thread-safe
+                if self._module is None:
+                    jit = getattr(self._executable, "jit", None)
+                    self._module = jit() if jit is not None else self._executable
+                machine = relax.VirtualMachine(self._module, device)
+            # The function does not keep its machine alive, so both are stored.
+            state = self._local.state = (machine, machine["main"], device)
+        return state[1], state[2]
+
+    def _device(self) -> Any:
+        kind = str(self._metadata.target.get("kind", "llvm"))
+        if kind == "llvm":
+            check_cpu(self._metadata, self._path)
+            return tvm.cpu()
+        device = tvm.runtime.device(kind, 0)
+        if not device.exist:
+            raise IncompatibleArtifact(
+                f"the model was compiled for {kind} and this machine has no such device"
+            )
+        return device
+
+
+def _output_kind(kinds: Sequence[str]) -> str:
+    if not kinds or all(kind == "numpy" for kind in kinds):
+        return "numpy"
+    return "torch" if "torch" in kinds else "dlpack"

@@ -1,0 +1,283 @@
+"""`relaxc.compile`: any supported source in, a `CompiledModel` out.
+
+    source -> frontend -> relax_passes.pipeline -> relax_passes.build -> CompiledModel
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tvm
+from tvm.target import Target
+
+from frontends.imported_model import ImportedModel, TensorSpec
+from relaxc.artifact import Metadata, installed_tvm_version, isa_features
+from relaxc.compiled_model import CompiledModel
+from relaxc.errors import CompileError, InvalidInput, InvalidModel, RelaxcError
+from relaxc.progress import Progress, phase_progress
+from relaxc.report import Report
+from relaxc.thread_pool import available_cores
+
+if TYPE_CHECKING:
+    from relax_passes.pipeline import Pipeline
+
+PRECISIONS = ("float32",)
+
+
+def compile(  # the name is the public API's
+    source: Any,
+    example_inputs: Any = None,
+    *,
+    target: str | Mapping[str, Any] | Target = "llvm",
+    precision: str = "float32",
+    dynamic_shapes: Any = None,
+    threads: int | None = None,
+    debug: bool = False,
+    passes: Pipeline | None = None,
+    dump_dir: str | Path | None = None,
+    progress: bool | Progress | None = None,
+) -> CompiledModel:
+    """Compile a model.
+
+    Args:
+        source: Path of an ONNX file, an `onnx.ModelProto`, a `torch.nn.Module`, a
+            `torch.export.ExportedProgram`, or a `tvm.IRModule` with a function `main`.
+        example_inputs: Inputs to trace a `torch.nn.Module` with.
+        target: "llvm" (this machine), "cuda", or any TVM target or target dict; the device need
+            not be present.
+        precision: Arithmetic of the heavy operators: "float32".
+        dynamic_shapes: Which dimensions are symbolic, as the frontend takes it.
+        threads: Threads to schedule for and to run with; all available cores by default.
+        debug: Verify more and trade speed for it.
+        passes: The pipeline; `relax_passes.pipeline.default_pipeline()` by default.
+        dump_dir: Folder that receives the module after each phase as re-parsable TVMScript.
+        progress: True, False, or a function `(phase, index, total)`; by default a bar on stderr
+            when that is a terminal.
+
+    Raises:
+        InvalidInput: If an option does not fit.
+        InvalidModel: If the source is missing, unreadable or malformed.
+        UnsupportedOperator: If it uses operators that relaxc does not know.
+        CompileError: If a phase fails; the cause is chained.
+    """
+    if precision not in PRECISIONS:
+        raise InvalidInput(f"unknown precision {precision!r}, expected one of {PRECISIONS}")
+    if threads is not None and (not isinstance(threads, int) or threads < 1):
+        raise InvalidInput(f"threads must be a positive number, got {threads!r}")
+    count = threads or available_cores()
+    resolved = resolve_target(target, count)
+    dump_path = _prepare_dump_dir(dump_dir)
+    clock = _PhaseClock()
+    with phase_progress(progress) as show:
+        with clock.phase("import"):
+            imported = import_source(source, example_inputs, dynamic_shapes)
+        return _compile_imported(
+            imported, resolved, count, precision, debug, passes, dump_path, show, clock
+        )
+
+
+def import_source(source: Any, example_inputs: Any = None, dynamic_shapes: Any = None) -> ImportedModel:
+    """Turn any supported source into a Relax graph.
+
+    Raises:
+        InvalidModel: If the source is of no supported kind, missing, unreadable or malformed.
+        UnsupportedOperator: If it uses operators that relaxc does not know.
+    """
+    if isinstance(source, tvm.IRModule):
+        return from_ir_module(source)
+    home = type(source).__module__.split(".")[0]
+    is_path = isinstance(source, str | os.PathLike)
+    if is_path and not Path(source).is_file():
+        what = "is a folder" if Path(source).is_dir() else "no such file"
+        raise InvalidModel(f"cannot read the model: {what}", file=str(source))
+    if is_path or (home == "onnx" and type(source).__name__ == "ModelProto"):
+        from frontends.onnx import import_onnx
+
+        return import_onnx(source, dynamic_shapes=dynamic_shapes)
+    # A torch.nn.Module's class is usually the user's own, so its bases tell what it is.
+    bases = {f"{cls.__module__}.{cls.__qualname__}" for cls in type(source).__mro__}
+    if bases & {"torch.nn.modules.module.Module", "torch.export.exported_program.ExportedProgram"}:
+        from frontends.torch import import_torch
+
+        return import_torch(source, example_inputs, dynamic_shapes=dynamic_shapes)
+    raise InvalidModel(
+        "expected a path, an onnx.ModelProto, a torch.nn.Module, an ExportedProgram or a "
+        f"tvm.IRModule, got {type(source).__name__}"
+    )
+
+
+def from_ir_module(mod: tvm.IRModule) -> ImportedModel:
+    """Take a Relax module as it is; names and types are read from its function `main`.
+
+    Raises:
+        InvalidModel: If there is no `main`, or its inputs or outputs are not tensors of known rank.
+    """
+    names = {var.name_hint for var in mod.get_global_vars()}
+    if "main" not in names or not isinstance(mod["main"], tvm.relax.Function):
+        raise InvalidModel("the module has no Relax function called 'main'")
+    main = mod["main"]
+    inputs = tuple(_spec(param.name_hint, param.ty) for param in main.params)
+    result = main.ret_ty
+    fields = list(result.fields) if isinstance(result, tvm.relax.TupleType) else [result]
+    outputs = tuple(_spec(f"output_{i}", field) for i, field in enumerate(fields))
+    return ImportedModel(mod, inputs, outputs, "IRModule")
+
+
+def resolve_target(target: str | Mapping[str, Any] | Target, threads: int) -> Target:
+    """Turn what the user names into a TVM target with every field that scheduling needs.
+
+    Raises:
+        InvalidInput: If TVM knows no such target.
+    """
+    from tir_schedules.machine import host_target
+
+    if target == "llvm":
+        return host_target(threads)
+    if isinstance(target, Target):
+        return target
+    if target == "cuda":
+        target = {"kind": "cuda"}
+    try:
+        if isinstance(target, Mapping) and target.get("kind") == "cuda":
+            # TVM alone would take sm_50, for which there are no Tensor Cores; 48 KiB is what
+            # a block may use without opting in, on every architecture.
+            base = {"arch": _cuda_arch(), "max_shared_memory_per_block": 49152}
+            return Target({**base, **target}, host=host_target(threads))
+        if isinstance(target, Mapping):
+            base = {"num-cores": threads} if target.get("kind") == "llvm" else {}
+            return Target({**base, **target})
+        return Target(target)
+    except (ValueError, TypeError, RuntimeError, KeyError) as fault:
+        lines = str(fault).strip().splitlines() or [repr(fault)]
+        raise InvalidInput(f"unknown target {target!r}: {lines[-1]}") from fault
+
+
+def _compile_imported(
+    imported: ImportedModel,
+    target: Target,
+    threads: int,
+    precision: str,
+    debug: bool,
+    passes: Pipeline | None,
+    dump_dir: Path | None,
+    show: Progress,
+    clock: _PhaseClock,
+) -> CompiledModel:
+    import relaxc
+    from relax_passes.build import build_executable
+    from relax_passes.pass_base import PassContext
+    from relax_passes.pipeline import default_pipeline
+    from tir_schedules.machine import Machine
+
+    ctx = PassContext(target, Machine.from_target(target), threads, precision, debug)
+    pipeline = passes if passes is not None else default_pipeline()
+
+    def on_phase(name: str, index: int, total: int) -> None:
+        clock.start(name)
+        show(name, index, total + 1)
+
+    with clock.guard():
+        module = pipeline.run(imported.module, ctx, dump_dir=dump_dir, on_phase=on_phase)
+        total = len(clock.seconds)
+        clock.start("build")
+        show("build", total, total)
+        executable = build_executable(module, ctx)
+    clock.stop()
+    report = Report.from_log(ctx.log, clock.seconds, imported.source)
+    metadata = Metadata(
+        inputs=imported.inputs,
+        outputs=imported.outputs,
+        target=target_dict(target),
+        cpu_features=isa_features(target),
+        threads=threads,
+        tvm_version=installed_tvm_version(),
+        relaxc_version=relaxc.__version__,
+        report=report,
+    )
+    return CompiledModel(executable, metadata)
+
+
+def target_dict(target: Target) -> dict[str, Any]:
+    """Return a target as a JSON-ready dict."""
+    data: dict[str, Any] = {"kind": target.kind.name}
+    data.update({str(key): _plain(value) for key, value in target.attrs.items()})
+    if target.host is not None and not target.host.same_as(target):
+        data["host"] = target_dict(target.host)
+    return data
+
+
+class _PhaseClock:
+    """Times phases, and names the one in which a fault happened."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._name, self._since = "", 0.0
+
+    def start(self, name: str) -> None:
+        self.stop()
+        self._name, self._since = name, time.perf_counter()
+
+    def stop(self) -> None:
+        if self._name:
+            elapsed = time.perf_counter() - self._since
+            self.seconds[self._name] = self.seconds.get(self._name, 0.0) + elapsed
+            self._name = ""
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        self.start(name)
+        with self.guard():
+            yield
+        self.stop()
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        try:
+            yield
+        except RelaxcError:
+            raise
+        except Exception as fault:  # whatever a pass or TVM raises is one kind of error to the user
+            lines = [line for line in str(fault).strip().splitlines() if line.strip()]
+            reason = f"{type(fault).__name__}: {lines[-1].strip()}" if lines else repr(fault)
+            raise CompileError(f"phase {self._name or 'setup'!r} failed: {reason}") from fault
+
+
+def _spec(name: str, ty: Any) -> TensorSpec:
+    shape = getattr(getattr(ty, "shape", None), "values", None)
+    if shape is None or not isinstance(ty, tvm.relax.TensorType):
+        raise InvalidModel("expected a tensor of known rank", tensor=name)
+    dims = [int(d) if isinstance(d, int | tvm.tirx.IntImm) else str(d) for d in shape]
+    return TensorSpec(name, tuple(dims), str(ty.dtype))
+
+
+def _prepare_dump_dir(dump_dir: str | Path | None) -> Path | None:
+    if dump_dir is None:
+        return None
+    try:
+        Path(dump_dir).mkdir(parents=True, exist_ok=True)
+    except OSError as fault:
+        raise InvalidInput(
+            f"cannot write dumps: {fault.strerror or fault}", file=str(dump_dir)
+        ) from fault
+    return Path(dump_dir)
+
+
+def _cuda_arch() -> str:
+    device = tvm.runtime.device("cuda", 0)
+    if device.exist:
+        return "sm_" + str(device.compute_version).replace(".", "")
+    return "sm_80"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bool | int | float | str) or value is None:
+        return value
+    if isinstance(value, Sequence):
+        return [_plain(item) for item in value]
+    return str(value)

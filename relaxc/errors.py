@@ -1,0 +1,26 @@
+"""Every error relaxc raises on purpose; all derive from `RelaxcError`."""
+
+from __future__ import annotations
+
+from frontends.errors import InvalidModel, RelaxcError, UnsupportedOperator
+
+__all__ = [
+    "CompileError",
+    "IncompatibleArtifact",
+    "InvalidInput",
+    "InvalidModel",
+    "RelaxcError",
+    "UnsupportedOperator",
+]
+
+
+class CompileError(RelaxcError):
+    """A phase of the pipeline failed on a model that was imported; the cause is chained."""
+
+
+class InvalidInput(RelaxcError):
+    """A value, an option or a path from the caller does not fit; nothing was run or written."""
+
+
+class IncompatibleArtifact(RelaxcError):
+    """A compiled file is of another version, target or CPU, is cut short, or is not relaxc's."""

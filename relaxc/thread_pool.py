@@ -1,0 +1,36 @@
+"""Set how many threads TVM's parallel regions use.
+
+TVM keeps one worker pool per calling thread. A pool is as large as `TVM_NUM_THREADS` says when the
+thread enters its first parallel region (without it, TVM takes half of the CPUs it counts), and
+`runtime.config_threadpool` then chooses how many of those workers take part. So the variable is
+set once to all available cores, and each model picks its own number before it runs.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+
+_STATE = threading.local()
+_ALL_WORKERS_MODE = 1  # TVM's "big cores first" affinity mode; 0 lets it count the cores itself
+
+
+def available_cores() -> int:
+    """Return how many cores this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def use_threads(count: int) -> None:
+    """Make the calling thread's parallel regions use `count` threads; cheap when nothing changes.
+
+    A `TVM_NUM_THREADS` set by the user stays the upper limit.
+    """
+    if getattr(_STATE, "count", None) == count:
+        return
+    os.environ.setdefault("TVM_NUM_THREADS", str(max(count, available_cores())))
+    import tvm_ffi
+
+    tvm_ffi.get_global_func("runtime.config_threadpool")(_ALL_WORKERS_MODE, count)
+    _STATE.count = count
