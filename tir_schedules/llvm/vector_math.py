@@ -1,0 +1,257 @@
+"""Elementary float32 functions as polynomials, so that the loops around them vectorize.
+
+TVM lowers exp, tanh, erf and log on LLVM to scalar libm calls, even in a vectorized loop. The
+expressions here use only arithmetic, comparisons, selects and bit patterns. NaN propagates, and
+results overflow to infinity and underflow through denormals to zero as in C.
+
+Polynomials for exp, log and small tanh: S. Moshier, Cephes mathematical library (expf.c, logf.c,
+tanhf.c). erf(x) / x is a rational minimax fit in x^2 on |x| <= 3.93.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Call
+from tvm.tirx import Expr, FloatImm, PrimFunc
+
+_EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5)
+_LOG = (
+    7.0376836292e-2,
+    -1.1514610310e-1,
+    1.1676998740e-1,
+    -1.2420140846e-1,
+    1.4249322787e-1,
+    -1.6668057665e-1,
+    2.0000714765e-1,
+    -2.4999993993e-1,
+    3.3333331174e-1,
+)
+_TANH = (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1)
+_ERF_P = (2.04190181e-06, 0.000284803641, 0.00377960436, 0.0527902446, 0.190784385, 1.12837915)
+_ERF_Q = (3.80031022e-05, 0.00116520268, 0.0149974278, 0.114257648, 0.502410979, 1.0)
+# 1.5 * 2^23: adding it rounds a small float to an integer held in the low bits.
+_ROUND = 12582912.0
+_ROUND_BITS = 0x4B400000
+_LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4
+
+
+def _f(value: float) -> FloatImm:
+    return FloatImm("float32", value)
+
+
+def _i(value: int) -> Expr:
+    return tirx.const(value, "int32")
+
+
+def _let(value: Expr, body: Callable[[Expr], Expr]) -> Expr:
+    """Bind `value`, so that it is computed once however often `body` uses it.
+
+    An expression that holds a binding must never occur twice: TVM's simplifier takes the second
+    occurrence of its variable for a contradiction.
+    """
+    var = tirx.Var("v", str(value.ty))
+    return tirx.Let(var, value, body(var))
+
+
+def _horner(coefficients: Sequence[float], x: Expr) -> Expr:
+    value: Expr = _f(coefficients[0])
+    for coefficient in coefficients[1:]:
+        value = value * x + _f(coefficient)
+    return value
+
+
+def _power_of_two(exponent: Expr) -> Expr:
+    return tirx.reinterpret("float32", (exponent + _i(127)) << _i(23))
+
+
+def _scaled_exp(shifted: Expr, reduced: Callable[[Expr], Expr]) -> Expr:
+    """Return 2^n * exp(r) for n = round(...) held in `shifted` and r = reduced(n).
+
+    The scale is applied in two halves, so that the result passes through denormals and
+    overflows to infinity by itself.
+    """
+
+    def with_parts(t: Expr) -> Expr:
+        def with_r(r: Expr) -> Expr:
+            mantissa = _horner(_EXP, r) * (r * r) + r + _f(1.0)
+
+            def with_n(n: Expr) -> Expr:
+                half = n >> _i(1)
+                return mantissa * _power_of_two(half) * _power_of_two(n - half)
+
+            return _let(tirx.reinterpret("int32", t) - _i(_ROUND_BITS), with_n)
+
+        return _let(reduced(t - _f(_ROUND)), with_r)
+
+    return _let(shifted, with_parts)
+
+
+def _clamp(x: Expr, low: float, high: float) -> Expr:
+    """Clamp; NaN stays NaN because both comparisons are false for it."""
+    return _let(
+        x,
+        lambda v: tirx.Select(v < _f(low), _f(low), tirx.Select(v > _f(high), _f(high), v)),
+    )
+
+
+def exp(x: Expr) -> Expr:
+    """Return e^x, error at most 2 ulp."""
+    return _let(
+        _clamp(x, -104.0, 89.0),
+        lambda c: _scaled_exp(
+            c * _f(1.0 / math.log(2.0)) + _f(_ROUND),
+            lambda n: c - n * _f(_LN2_HIGH) - n * _f(_LN2_LOW),
+        ),
+    )
+
+
+def exp2(x: Expr) -> Expr:
+    """Return 2^x."""
+    return _let(
+        _clamp(x, -151.0, 129.0),
+        lambda c: _scaled_exp(c + _f(_ROUND), lambda n: (c - n) * _f(math.log(2.0))),
+    )
+
+
+def sigmoid(x: Expr) -> Expr:
+    """Return 1 / (1 + e^-x)."""
+    return _f(1.0) / (_f(1.0) + exp(_f(0.0) - x))
+
+
+def tanh(x: Expr) -> Expr:
+    """Return the hyperbolic tangent: a polynomial near 0, 1 - 2 / (e^2|x| + 1) elsewhere."""
+
+    def with_x(v: Expr) -> Expr:
+        def with_square(z: Expr) -> Expr:
+            small = _horner(_TANH, z) * z * v + v
+            size = tirx.Select(v < _f(0.0), _f(0.0) - v, v)
+            signed = _let(
+                _f(1.0) - _f(2.0) / (exp(size * _f(2.0)) + _f(1.0)),
+                lambda large: tirx.Select(v < _f(0.0), _f(0.0) - large, large),
+            )
+            return tirx.Select(z < _f(0.390625), small, signed)
+
+        return _let(v * v, with_square)
+
+    return _let(x, with_x)
+
+
+def erf(x: Expr) -> Expr:
+    """Return the error function, absolute error about 1e-7."""
+
+    def with_x(v: Expr) -> Expr:
+        inner = _let(v * v, lambda z: v * _horner(_ERF_P, z) / _horner(_ERF_Q, z))
+        above = tirx.Select(v > _f(3.9), _f(1.0), inner)
+        return tirx.Select(v < _f(-3.9), _f(-1.0), above)
+
+    return _let(_clamp(x, -3.93, 3.93), with_x)
+
+
+def log(x: Expr) -> Expr:
+    """Return the natural logarithm; -inf at 0, NaN below."""
+
+    def with_x(v: Expr) -> Expr:
+        tiny = v < _f(2.0**-126)
+
+        def with_bits(bits: Expr) -> Expr:
+            # The exponent is taken so that the mantissa lies in [sqrt(1/2), sqrt(2)).
+            offset = _i(0x3F3504F3)
+
+            def with_exponent(e: Expr) -> Expr:
+                mantissa = tirx.reinterpret("float32", bits - (e << _i(23)))
+                power = tirx.Cast("float32", e) - tirx.Select(tiny, _f(23.0), _f(0.0))
+                return _let(
+                    mantissa - _f(1.0),
+                    lambda m: _let(
+                        m * m,
+                        lambda z: m
+                        + (
+                            (_horner(_LOG, m) * m * z + power * _f(_LN2_LOW))
+                            - z * _f(0.5)
+                            + power * _f(_LN2_HIGH)
+                        ),
+                    ),
+                )
+
+            return _let((bits - offset) >> _i(23), with_exponent)
+
+        finite = _let(
+            tirx.reinterpret("int32", tirx.Select(tiny, v * _f(2.0**23), v)), with_bits
+        )
+        infinity = tirx.reinterpret("float32", _i(0x7F800000))
+        nan = tirx.reinterpret("float32", _i(0x7FC00000))
+        ordinary = tirx.Select(v < infinity, finite, v)  # +inf and NaN pass through
+        negative = tirx.Select(v < _f(0.0), nan, _f(0.0) - infinity)
+        return tirx.Select(v <= _f(0.0), negative, ordinary)
+
+    return _let(x, with_x)
+
+
+def log1p(x: Expr) -> Expr:
+    """Return log(1 + x), corrected for the rounding of 1 + x (Kahan)."""
+
+    def with_x(v: Expr) -> Expr:
+        def with_sum(u: Expr) -> Expr:
+            corrected = log(u) * (v / (u - _f(1.0)))
+            plain = tirx.Select(u > _f(3e38), v, corrected)
+            infinite = tirx.Select(v > _f(3e38), log(v), plain)
+            return tirx.Select(tirx.all(u <= _f(1.0), u >= _f(1.0)), v, infinite)
+
+        return _let(v + _f(1.0), with_sum)
+
+    return _let(x, with_x)
+
+
+def _power(base: Expr, exponent: Expr) -> Expr | None:
+    """Return base^exponent for the constant exponents that models use, None for others."""
+    value = getattr(exponent, "value", None)
+    if value is None:
+        return None
+    value = float(value)
+    if value == 0.5:  # pow(-0.0, 0.5) is 0 and pow(-inf, 0.5) is inf: models use neither
+        return tirx.sqrt(base)
+    if value == -0.5:
+        return _f(1.0) / tirx.sqrt(base)
+    if value == -1.0:
+        return _f(1.0) / base
+    if value in (1.0, 2.0, 3.0, 4.0):
+        return _let(base, lambda b: math.prod([b] * (int(value) - 1), start=b))
+    return None
+
+
+_UNARY: dict[str, Callable[[Expr], Expr]] = {
+    "tirx.exp": exp,
+    "tirx.exp2": exp2,
+    "tirx.exp10": lambda x: exp(x * _f(math.log(10.0))),
+    "tirx.sigmoid": sigmoid,
+    "tirx.tanh": tanh,
+    "tirx.erf": erf,
+    "tirx.log": log,
+    "tirx.log2": lambda x: log(x) * _f(1.0 / math.log(2.0)),
+    "tirx.log10": lambda x: log(x) * _f(1.0 / math.log(10.0)),
+    "tirx.log1p": log1p,
+}
+
+
+def _lower_call(call: Call) -> Expr:
+    name = getattr(call.op, "name", "")
+    if str(call.ty) != "float32":
+        return call
+    if name in _UNARY:
+        return _UNARY[name](call.args[0])
+    if name == "tirx.pow":
+        power = _power(*call.args)
+        return call if power is None else power
+    return call
+
+
+def lower_math(func: PrimFunc) -> PrimFunc:
+    """Replace the float32 libm intrinsics of a scheduled function by vectorizable expressions.
+
+    Other dtypes and functions without an expression here (sin, general pow, ...) stay calls.
+    """
+    return func.with_body(tvm_ffi.structural_map(func.body, (Call, _lower_call)))
