@@ -143,16 +143,12 @@ def load(path: str | Path) -> CompiledModel:
     metadata = read_metadata(path)
     check_versions(metadata, path)
     check_platform(metadata, path)
-    import tvm
-
     from relaxc.compiled_model import CompiledModel
 
     check_cpu(metadata, path)
     try:
         with without_stderr_lines(*_NOISE):
-            # TVM picks the loader by the suffix; a model may be called anything.
-            loader = path if path.suffix == ".so" else None
-            module = tvm.runtime.load_module(str(loader)) if loader else _load_renamed(path)
+            module = _map_library(path)
     except (RuntimeError, ValueError, OSError) as fault:
         lines = str(fault).strip().splitlines() or [repr(fault)]
         raise IncompatibleArtifact(f"cannot be loaded: {lines[-1]}", file=str(path)) from fault
@@ -309,11 +305,13 @@ def _tail(file: BinaryIO, size: int) -> bytes:
     return file.read()
 
 
-def _load_renamed(path: Path) -> Any:
-    """Load a library whose name does not end in `.so` through a link that does."""
-    import tvm
+def _map_library(path: Path) -> Any:
+    """Load a library whatever its name; TVM picks its loader by the suffix."""
+    import tvm_ffi
 
+    if path.suffix == ".so":
+        return tvm_ffi.load_module(str(path))
     with tempfile.TemporaryDirectory(prefix="relaxc-") as folder:
         link = Path(folder) / "model.so"
         link.symlink_to(path)
-        return tvm.runtime.load_module(str(link))
+        return tvm_ffi.load_module(str(link))

@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -242,10 +241,25 @@ class _PhaseClock:
             yield
         except RelaxcError:
             raise
-        except Exception as fault:  # whatever a pass or TVM raises is one kind of error to the user
-            lines = [line for line in str(fault).strip().splitlines() if line.strip()]
-            reason = f"{type(fault).__name__}: {lines[-1].strip()}" if lines else repr(fault)
-            raise CompileError(f"phase {self._name or 'setup'!r} failed: {reason}") from fault
+        except Exception as fault:  # whatever a pass or TVM raises is one kind of error to users
+            raise _compile_error(self._name or "setup", fault) from fault
+
+
+@contextmanager
+def running_phase(name: str) -> Iterator[None]:
+    """Turn any fault inside the block that is not a `RelaxcError` into one that names `name`.
+
+    Raises:
+        CompileError: With the fault chained.
+    """
+    with _PhaseClock().phase(name):
+        yield
+
+
+def _compile_error(phase: str, fault: Exception) -> CompileError:
+    lines = [line.strip() for line in str(fault).splitlines() if line.strip()]
+    reason = f"{type(fault).__name__}: {lines[-1]}" if lines else repr(fault)
+    return CompileError(f"phase {phase!r} failed: {reason}")
 
 
 def _spec(name: str, ty: Any) -> TensorSpec:

@@ -1,0 +1,253 @@
+"""What each subcommand of `relaxc` does; `relaxc.cli` parses the arguments."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from relaxc.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from relaxc.compiled_model import CompiledModel
+
+# What the literature calls passes whose names here spell the idea out.
+PASS_ALIASES = {
+    "cse": "eliminate_common_subexpressions",
+    "dce": "eliminate_dead_code",
+}
+
+
+def run_compile(args: argparse.Namespace) -> int:
+    """Compile a model and write it."""
+    output = Path(args.output) if args.output else Path(args.model).with_suffix(".so")
+    # Minutes of compilation must not end in a folder that does not exist.
+    if not output.absolute().parent.is_dir():
+        raise InvalidInput("cannot write the compiled model: no such folder", file=str(output))
+    model = _compile(args, dump_dir=args.dump_dir)
+    model.save(output)
+    print(f"{output}: {model!r}, compiled in {model.report.seconds:.1f} s")
+    return 0
+
+
+def run_run(args: argparse.Namespace) -> int:
+    """Run a compiled model on arrays from files."""
+    import relaxc
+    from relaxc.random_inputs import random_inputs
+
+    model = relaxc.load(args.model)
+    feeds = dict(_read_input(text) for text in args.input)
+    if args.random:
+        feeds = {**random_inputs(model.inputs, dims=_parse_dims(args.dim)), **feeds}
+    result = model(**feeds)
+    arrays = result if isinstance(result, tuple) else (result,)
+    named = {spec.name: value for spec, value in zip(model.outputs, arrays, strict=True)}
+    for name, value in named.items():
+        print(f"{name}: {value.dtype}{list(value.shape)}")
+        if not args.output:
+            print(np.array2string(value, threshold=20, precision=6))
+    if args.output:
+        try:
+            np.savez(args.output, **named)
+        except OSError as fault:
+            reason = fault.strerror or str(fault)
+            raise InvalidInput(f"cannot write the outputs: {reason}", file=args.output) from fault
+    return 0
+
+
+def run_bench(args: argparse.Namespace) -> int:
+    """Measure a model against other engines and print a table."""
+    from relaxc.bench import Measurement, measure_side_by_side
+    from relaxc.peers import PEERS, Peer, RelaxcPeer
+    from relaxc.random_inputs import random_inputs
+
+    names = _split(args.against)
+    unknown = [name for name in names if name not in PEERS]
+    if unknown:
+        raise InvalidInput(f"unknown engine {unknown[0]!r}, expected one of {', '.join(PEERS)}")
+    model = _compile(args)
+    inputs = random_inputs(model.inputs, dims=_parse_dims(args.dim))
+    peers: list[Peer] = [RelaxcPeer(model), *(PEERS[name]() for name in names)]
+    results = measure_side_by_side(
+        *(peers, args.model, inputs),
+        threads=model.threads,
+        rounds=args.rounds,
+        budget_seconds=args.budget,
+    )
+    ours = results[0].seconds
+
+    def row(result: Measurement) -> tuple[str, ...]:
+        if result.seconds is None:
+            return (result.name, "-", "-", "-", result.skipped)
+        ratio = f"{result.seconds / ours:.2f}x" if ours else "-"
+        error = "-" if result.relative_error is None else f"{result.relative_error:.1e}"
+        return (result.name, f"{1e3 * result.seconds:.2f}", ratio, error, "")
+
+    columns = ("engine", "median ms", "time / relaxc", "relative error", "")
+    _print_table(columns, [row(result) for result in results])
+    print(f"{model.threads} threads, medians of interleaved runs, the same inputs")
+    if args.json:
+        _write_text(args.json, json.dumps([dataclasses.asdict(r) for r in results], indent=1))
+    return 0
+
+
+def run_check(args: argparse.Namespace) -> int:
+    """Compare with ONNX Runtime; 1 if an output is off."""
+    from relaxc.check import check_against_onnxruntime
+
+    model = _compile(args)
+    errors = check_against_onnxruntime(
+        model, args.model, seed=args.seed, dims=_parse_dims(args.dim)
+    )
+    rows = [
+        (
+            error.name,
+            f"{error.relative:.2e}",
+            "ok" if error.within(args.tolerance) else "WRONG",
+            error.note,
+        )
+        for error in errors
+    ]
+    _print_table(("output", "relative error", "", ""), rows)
+    return 0 if all(error.within(args.tolerance) for error in errors) else 1
+
+
+def run_explain(args: argparse.Namespace) -> int:
+    """Print the report of a model, and write it where asked."""
+    from rich.console import Console
+
+    if Path(args.model).suffix == ".so":
+        import relaxc
+
+        report = relaxc.load(args.model).report
+    else:
+        report = _compile(args, dump_dir=args.dump_dir).report
+    Console().print(report)
+    if args.html:
+        report.to_html(args.html)
+    if args.json:
+        report.to_json(args.json)
+    return 0
+
+
+def run_opt(args: argparse.Namespace) -> int:
+    """Run single passes on an imported model and show the module."""
+    from relax_passes import pipeline as _  # registers every pass
+    from relax_passes.dump_module import dump_module, lift_constants
+    from relax_passes.pass_base import REGISTRY, PassContext
+    from relaxc.compiler import import_source, resolve_target, running_phase
+    from relaxc.thread_pool import available_cores
+    from tir_schedules.machine import Machine
+
+    if args.list:
+        _print_table(
+            ("pass", "phase", "what it does"),
+            [(p.name, p.phase, p.summary) for p in REGISTRY.values()],
+        )
+        return 0
+    if not args.model:
+        raise InvalidInput("opt needs a model (or --list)")
+    names = [PASS_ALIASES.get(name, name) for name in _split(args.passes)]
+    for name in names:
+        if name not in REGISTRY:
+            raise InvalidInput(f"no pass is called {name!r}; `relaxc opt --list` names them all")
+    threads = args.threads or available_cores()
+    target = resolve_target(_target(args), threads)
+    ctx = PassContext(target, Machine.from_target(target), threads, debug=args.debug)
+    with running_phase("import"):
+        module = import_source(args.model).module
+    for name in names:
+        with running_phase(name), target:
+            module, modified = REGISTRY[name](module, ctx)
+        print(f"# {name}: {'modified' if modified else 'nothing to do'}")
+    for name, what in ctx.log.fired:
+        print(f"# {name}: {what}")
+    if args.output:
+        try:
+            dump_module(module, args.output)
+        except OSError as fault:
+            reason = fault.strerror or str(fault)
+            raise InvalidInput(f"cannot write the module: {reason}", file=args.output) from fault
+    else:
+        print(lift_constants(module["main"]).script(show_meta=False))
+    return 0
+
+
+def _compile(args: argparse.Namespace, dump_dir: str | None = None) -> CompiledModel:
+    import relaxc
+    from relax_passes.pipeline import default_pipeline
+
+    passes = None
+    if names := [PASS_ALIASES.get(name, name) for name in _split(args.without)]:
+        try:
+            passes = default_pipeline().without(*names)
+        except ValueError as fault:
+            raise InvalidInput(str(fault)) from fault
+    return relaxc.compile(
+        args.model,
+        target=_target(args),
+        threads=args.threads,
+        debug=args.debug,
+        passes=passes,
+        dump_dir=dump_dir,
+        progress=False if args.quiet else None,
+    )
+
+
+def _target(args: argparse.Namespace) -> Any:
+    if args.arch:
+        return {"kind": args.target, "arch": args.arch}
+    if args.mcpu:
+        return {"kind": args.target, "mcpu": args.mcpu}
+    return args.target
+
+
+def _read_input(text: str) -> tuple[str, np.ndarray]:
+    name, equals, path = text.partition("=")
+    if not equals:
+        raise InvalidInput(f"expected NAME=FILE.npy, got {text!r}")
+    try:
+        return name, np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as fault:
+        reason = getattr(fault, "strerror", None) or str(fault)
+        raise InvalidInput(f"cannot read input {name!r}: {reason}", file=path) from fault
+
+
+def _parse_dims(texts: Sequence[str]) -> dict[str, int]:
+    dims = {}
+    for text in texts:
+        name, _, size = text.partition("=")
+        if not size.isdigit():
+            raise InvalidInput(f"expected NAME=SIZE, got {text!r}")
+        dims[name] = int(size)
+    return dims
+
+
+def _split(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _write_text(path: str, text: str) -> None:
+    try:
+        Path(path).write_text(text)
+    except OSError as fault:
+        reason = fault.strerror or str(fault)
+        raise InvalidInput(f"cannot write: {reason}", file=path) from fault
+
+
+def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table()
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(cell) for cell in row))
+    Console().print(table)
