@@ -1,0 +1,33 @@
+"""PyTorch frontend: a module or an exported program in, a Relax graph out.
+
+`torch` and `tvm` are imported when `import_torch` is first called, not when this package is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from frontends.imported_model import ImportedModel
+
+__all__ = ["import_torch"]
+
+
+def import_torch(
+    source: Any, example_inputs: tuple[Any, ...] | None = None, *, dynamic_shapes: Any = None
+) -> ImportedModel:
+    """Import a `torch.nn.Module` in eval mode, or a `torch.export.ExportedProgram`.
+
+    Args:
+        source: The module or the exported program.
+        example_inputs: Positional example tensors; needed for a module.
+        dynamic_shapes: As `torch.export.export` takes it; a plain string names a dimension.
+
+    Raises:
+        InvalidModel: The module is in training mode, has no example inputs, cannot be exported,
+            or changes its own buffers.
+        UnsupportedOperator: Some ATen operators have no converter; the message lists all of them.
+    """
+    from frontends.torch.importer import import_exported_program
+
+    return import_exported_program(source, example_inputs, dynamic_shapes)

@@ -1,0 +1,64 @@
+"""Convolution in one to three dimensions, plain and transposed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import relax
+
+from frontends.torch.graph_builder import GraphBuilder, Value
+from frontends.torch.registry import converter
+
+_CONV = {1: relax.op.nn.conv1d, 2: relax.op.nn.conv2d, 3: relax.op.nn.conv3d}
+_CONV_TRANSPOSE = {
+    1: relax.op.nn.conv1d_transpose,
+    2: relax.op.nn.conv2d_transpose,
+    3: relax.op.nn.conv3d_transpose,
+}
+
+
+@converter("aten.convolution.default")
+def convolution(
+    b: GraphBuilder,
+    x: Value,
+    weight: Value,
+    bias: Value,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+) -> relax.Expr:
+    """Convolve [N, C, *spatial] with [O, C/groups, *kernel]; transposed takes [C, O/groups, …].
+
+    The bias is a separate addition of shape [1, O, 1, …], as in an imported ONNX graph.
+    """
+    kernel = b.tensor(weight)
+    rank = kernel.ty.ndim - 2
+    data = b.tensor(x)
+    unbatched = data.ty.ndim == rank + 1
+    if unbatched:
+        data = b.emit(relax.op.expand_dims(data, 0))
+    pads = _spread(padding, rank)
+    arguments = {
+        "strides": _spread(stride, rank),
+        "padding": (*pads, *pads),
+        "dilation": _spread(dilation, rank),
+        "groups": groups,
+    }
+    if transposed:
+        arguments["output_padding"] = _spread(output_padding, rank)
+        result = b.emit(_CONV_TRANSPOSE[rank](data, kernel, **arguments))
+    else:
+        result = b.emit(_CONV[rank](data, kernel, **arguments))
+    if bias is not None:
+        channels = b.reshape(b.tensor(bias), [1, -1, *[1] * rank])
+        result = b.emit(relax.op.add(result, channels))
+    return b.emit(relax.op.squeeze(result, [0])) if unbatched else result
+
+
+def _spread(value: Any, rank: int) -> tuple[int, ...]:
+    """Return a per-axis argument in full: torch lets one number stand for all axes."""
+    values = [value] if isinstance(value, int) else list(value)
+    return tuple(values * rank if len(values) == 1 else values)

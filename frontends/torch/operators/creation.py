@@ -1,0 +1,53 @@
+"""Tensors from nothing: only those of symbolic shape arrive here, the rest is folded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import relax
+
+from frontends.torch.graph_builder import GraphBuilder, Value
+from frontends.torch.registry import converter
+
+
+@converter("aten.full.default")
+def full(b: GraphBuilder, size: Any, fill_value: Value, **_options: Any) -> relax.Expr:
+    """A tensor of one value."""
+    return relax.op.full(b.result_shape, b.tensor(fill_value, b.dtype), b.dtype)
+
+
+@converter("aten.full_like.default")
+def full_like(b: GraphBuilder, x: Value, fill_value: Value, **_options: Any) -> relax.Expr:
+    """A tensor of one value in the shape of another."""
+    return full(b, None, fill_value)
+
+
+@converter(
+    "aten.zeros.default",
+    "aten.zeros_like.default",
+    "aten.empty.memory_format",
+    "aten.empty_like.default",
+    "aten.new_zeros.default",
+    "aten.new_empty.default",
+)
+def zeros(b: GraphBuilder, *_size: Any, **_options: Any) -> relax.Expr:
+    """A tensor of zeros; also where torch leaves the contents open."""
+    return full(b, None, 0)
+
+
+@converter("aten.ones.default", "aten.ones_like.default", "aten.new_ones.default")
+def ones(b: GraphBuilder, *_size: Any, **_options: Any) -> relax.Expr:
+    """A tensor of ones."""
+    return full(b, None, 1)
+
+
+@converter("aten.scalar_tensor.default")
+def scalar_tensor(b: GraphBuilder, value: Value, **_options: Any) -> relax.Expr:
+    """A rank-0 tensor."""
+    return b.tensor(value, b.dtype)
+
+
+@converter("aten.arange.start_step")
+def arange(b: GraphBuilder, start: Any, end: Any, step: Any = 1, **_options: Any) -> relax.Expr:
+    """start, start + step, … below end."""
+    return relax.op.arange(b.size(start), b.size(end), b.size(step), b.dtype)

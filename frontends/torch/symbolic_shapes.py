@@ -1,0 +1,70 @@
+"""torch's symbolic sizes (SymPy expressions) as TIR integer expressions."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import Any
+
+import tvm
+from tvm import tirx
+
+from frontends.errors import InvalidModel
+
+Size = int | tvm.ir.Expr
+
+# SymPy and torch name their functions by class; the classes in torch.utils._sympy are private.
+_BINARY = {
+    "FloorDiv": tirx.floordiv,
+    "CleanDiv": tirx.floordiv,
+    "Mod": tirx.floormod,
+    "PythonMod": tirx.floormod,
+}
+_NARY = {
+    "Add": operator.add,
+    "Mul": operator.mul,
+    "Max": tirx.max,
+    "Min": tirx.min,
+}
+
+
+class SymbolTable:
+    """Maps torch's size symbols to TIR variables, one variable per symbol."""
+
+    def __init__(self, names: dict[str, str]) -> None:
+        """`names` gives the user's name of a torch symbol, such as {"s77": "batch"}."""
+        self._names = names
+        self._variables: dict[str, tirx.Var] = {}
+
+    def size(self, value: Any) -> Size:
+        """Return a size (int or torch.SymInt) as an int or an int64 TIR expression."""
+        if isinstance(value, int):
+            return value
+        return self._convert(value.node.expr)
+
+    def shape(self, values: Any) -> list[Size]:
+        """Return a whole shape."""
+        return [self.size(value) for value in values]
+
+    def _convert(self, expr: Any) -> Size:
+        kind = type(expr).__name__
+        if expr.is_Integer:
+            return int(expr)
+        if expr.is_Symbol:
+            name = str(expr)
+            if name not in self._variables:
+                self._variables[name] = tirx.Var(self._names.get(name, name), "int64")
+            return self._variables[name]
+        if kind in _NARY:
+            return functools.reduce(_NARY[kind], [self._convert(a) for a in expr.args])
+        if kind in _BINARY:
+            left, right = (_as_expr(self._convert(a)) for a in expr.args)
+            return _BINARY[kind](left, right)
+        if kind in ("Pow", "PowByNatural") and expr.args[1].is_Integer and expr.args[1] > 0:
+            base = self._convert(expr.args[0])
+            return functools.reduce(operator.mul, [base] * int(expr.args[1]))
+        raise InvalidModel(f"a size of the form {expr} is not supported")
+
+
+def _as_expr(size: Size) -> tvm.ir.Expr:
+    return tirx.const(size, "int64") if isinstance(size, int) else size
