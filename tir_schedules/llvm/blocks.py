@@ -72,11 +72,14 @@ def expression_nodes(node: object) -> int:
     return count[0]
 
 
-def inline_spatial(sch: s_tir.Schedule, keep: tuple[str, ...] = ()) -> None:
+def inline_spatial(
+    sch: s_tir.Schedule, keep: tuple[str, ...] = (), recompute_limit: int | None = None
+) -> None:
     """Inline every elementwise producer into its readers.
 
     Blocks named in `keep`, outputs, tagged blocks and reductions stay. A producer stays too when
-    inlining it would make some reader's expression too large (a chain of squares doubles).
+    inlining it would make some reader's expression too large (a chain of squares doubles), or
+    when several blocks would recompute more than `recompute_limit` operations a point.
     """
     for block in leaf_blocks(sch):
         stmt = sch.get(block)
@@ -85,6 +88,9 @@ def inline_spatial(sch: s_tir.Schedule, keep: tuple[str, ...] = ()) -> None:
         if not is_spatial(sch, block) or len(stmt.writes) != 1:
             continue
         readers = sch.get_consumers(block)
+        if recompute_limit is not None and len(readers) > 1:
+            if work_per_point(stmt.body) > recompute_limit:
+                continue
         nodes = expression_nodes(stmt.body) + 1
         buffer = stmt.writes[0].source
         worst = max(
@@ -110,8 +116,8 @@ def _loads_of(node: object, buffer: tirx.Buffer) -> int:
 
 
 def new_schedule(func: PrimFunc) -> s_tir.Schedule:
-    """Return a schedule that raises plain errors, with the function under the name `main`."""
-    return s_tir.Schedule(func, error_render_level="none")
+    """Return a schedule that raises short errors, with the function under the name `main`."""
+    return s_tir.Schedule(func, error_render_level="fast")
 
 
 def work_per_point(body: object) -> int:
@@ -119,12 +125,12 @@ def work_per_point(body: object) -> int:
     calls = [0]
 
     def visit(call: Call) -> None:
-        calls[0] += int(getattr(call.op, "name", "") in _LONG_CALLS)
+        calls[0] += int(getattr(call.op, "name", "").rpartition(".")[2] in _LONG_CALLS)
 
     tvm_ffi.structural_walk(body, (Call, visit), order="pre")
     return 1 + expression_nodes(body) + 15 * calls[0]
 
 
 _LONG_CALLS = frozenset(
-    f"tirx.{name}" for name in ("exp", "tanh", "erf", "sigmoid", "log", "pow", "sin", "cos", "sqrt")
+    ("exp", "exp2", "tanh", "erf", "sigmoid", "log", "log2", "log1p", "pow", "sin", "cos", "sqrt")
 )

@@ -1,16 +1,128 @@
-"""Softmax and norms: reductions of a row followed by maps over it."""
+"""Softmax and norms: reductions of a row followed by maps over it, computed row by row.
+
+All blocks of one row run before the next row starts, so that the row stays in the L1 cache
+between the passes over it. Rows are spread over the cores.
+"""
 
 from __future__ import annotations
 
+import tvm_ffi
 from tvm import s_tir
-from tvm.tirx import PrimFunc
+from tvm.s_tir.schedule import SBlockRV
+from tvm.tirx import Expr, IterVar, PrimFunc
 
+from tir_schedules.llvm.blocks import (
+    constant,
+    extents,
+    inline_spatial,
+    is_output,
+    is_reduction,
+    is_spatial,
+    leaf_blocks,
+    new_schedule,
+    points,
+    rule_tag,
+    work_per_point,
+)
+from tir_schedules.llvm.elementwise import parallel_outer
+from tir_schedules.llvm.lane_reduction import accumulate_in_lanes, vectorize_lanes
 from tir_schedules.machine import Machine
 from tir_schedules.rule import Decline, Rule
 
+# Recomputing up to this many operations a point is cheaper than storing and loading the row.
+_RECOMPUTE = 6
+# Row buffers up to this size live on the stack.
+_STACK_BYTES = 16 << 10
+
+
+def _long_axes(extents_: list[Expr]) -> list[Expr]:
+    return [extent for extent in extents_ if constant(extent) != 1]
+
+
+def count_row_loops(sch: s_tir.Schedule, out: SBlockRV, reduction: SBlockRV) -> int:
+    """Return how many leading loops of `out` enumerate the results of `reduction`.
+
+    Raises:
+        Decline: If the kept axes of the reduction are not the leading axes of the output.
+    """
+    kept = _long_axes(
+        [
+            axis.dom.extent
+            for axis in sch.get(reduction).iter_vars
+            if int(axis.iter_type) == IterVar.DataPar
+        ]
+    )
+    loops = [sch.get(loop).extent for loop in sch.get_loops(out)]
+    count = 0
+    for extent in kept:
+        while count < len(loops) and constant(loops[count]) == 1:
+            count += 1
+        if count == len(loops) or not tvm_ffi.structural_equal(loops[count], extent):
+            raise Decline("the reduction does not keep the leading axes of the output")
+        count += 1
+    return count
+
+
+def _vectorize_map(sch: s_tir.Schedule, block: SBlockRV, depth: int, machine: Machine) -> None:
+    """Vectorize the innermost of the loops below `depth`; LLVM does it where a tail is left."""
+    loops = sch.get_loops(block)[depth:]
+    if not loops:
+        return
+    width = constant(sch.get(loops[-1]).extent)
+    lanes = machine.lanes(str(sch.get(block).writes[0].source.dtype))
+    if width is not None and width > 0 and width % lanes == 0:
+        unit = 2 * lanes if width % (2 * lanes) == 0 else lanes
+        _, lane = sch.split(loops[-1], [None, unit])
+        sch.vectorize(lane)
+
+
+def _keep_on_stack(sch: s_tir.Schedule, block: SBlockRV, depth: int) -> None:
+    """Move the row buffer of `block` to the stack when it is small."""
+    row = extents(sch, sch.get_loops(block)[depth:])
+    if None not in row and 4 * points(row) <= _STACK_BYTES:
+        sch.set_scope(block, 0, "local")
+
 
 def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
-    raise Decline("not a row_kernel")
+    sch = new_schedule(func)
+    if any(rule_tag(sch, block) for block in leaf_blocks(sch)):
+        raise Decline("has a block with a rule of its own")
+    inline_spatial(sch, recompute_limit=_RECOMPUTE)
+    blocks = leaf_blocks(sch)
+    reductions = [block for block in blocks if is_reduction(sch, block)]
+    outputs = [block for block in blocks if is_output(sch, block)]
+    if not reductions:
+        raise Decline("has no reduction")
+    if len(outputs) != 1 or not is_spatial(sch, outputs[0]):
+        raise Decline("has no single map as its output")
+    if any(len(sch.get(block).writes) != 1 for block in blocks):
+        raise Decline("has a block with several results")
+    (out,) = outputs
+    rows = {count_row_loops(sch, out, reduction) for reduction in reductions}
+    if len(rows) != 1:
+        raise Decline("its reductions keep different axes")
+    (row_count,) = rows
+    for reduction in reductions:
+        accumulate_in_lanes(sch, reduction, machine)
+    if row_count == 0:
+        sch.add_unit_loop(sch.get_loops(out)[0])
+        row_count = 1
+    work = sum(
+        points(extents(sch, sch.get_loops(block))) * work_per_point(sch.get(block).body)
+        for block in leaf_blocks(sch)
+    )
+    row = parallel_outer(sch, sch.get_loops(out)[:row_count], machine, work)
+    inner = [block for block in leaf_blocks(sch) if not is_output(sch, block)]
+    for block in reversed(inner):
+        sch.compute_at(block, row)
+    for block in inner:
+        _keep_on_stack(sch, block, 1)
+        if is_reduction(sch, block):
+            vectorize_lanes(sch, block, machine)
+        else:
+            _vectorize_map(sch, block, 1, machine)
+    _vectorize_map(sch, out, 1, machine)
+    return sch
 
 
 RULE = Rule("row_kernel", _schedule)

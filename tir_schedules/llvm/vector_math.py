@@ -224,26 +224,26 @@ def _power(base: Expr, exponent: Expr) -> Expr | None:
 
 
 _UNARY: dict[str, Callable[[Expr], Expr]] = {
-    "tirx.exp": exp,
-    "tirx.exp2": exp2,
-    "tirx.exp10": lambda x: exp(x * _f(math.log(10.0))),
-    "tirx.sigmoid": sigmoid,
-    "tirx.tanh": tanh,
-    "tirx.erf": erf,
-    "tirx.log": log,
-    "tirx.log2": lambda x: log(x) * _f(1.0 / math.log(2.0)),
-    "tirx.log10": lambda x: log(x) * _f(1.0 / math.log(10.0)),
-    "tirx.log1p": log1p,
+    "exp": exp,
+    "exp2": exp2,
+    "exp10": lambda x: exp(x * _f(math.log(10.0))),
+    "sigmoid": sigmoid,
+    "tanh": tanh,
+    "erf": erf,
+    "log": log,
+    "log2": lambda x: log(x) * _f(1.0 / math.log(2.0)),
+    "log10": lambda x: log(x) * _f(1.0 / math.log(10.0)),
+    "log1p": log1p,
 }
 
 
 def _lower_call(call: Call) -> Expr:
-    name = getattr(call.op, "name", "")
+    name = getattr(call.op, "name", "").rpartition(".")[2]
     if str(call.ty) != "float32":
         return call
     if name in _UNARY:
         return _UNARY[name](call.args[0])
-    if name == "tirx.pow":
+    if name == "pow":
         power = _power(*call.args)
         return call if power is None else power
     return call

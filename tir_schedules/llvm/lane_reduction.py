@@ -1,0 +1,109 @@
+"""Reductions of one contiguous run with a vector of partial results."""
+
+from __future__ import annotations
+
+import tvm_ffi
+from tvm import s_tir
+from tvm.s_tir.schedule import LoopRV, SBlockRV
+from tvm.tirx import IterVar, Var
+
+from tir_schedules.llvm.blocks import constant
+from tir_schedules.machine import Machine
+
+# Four registers of partial results hide the latency of an addition.
+_REGISTERS = 4
+
+
+def split_loops(sch: s_tir.Schedule, block: SBlockRV) -> tuple[list[LoopRV], list[LoopRV]]:
+    """Return the loops of a block that run over kept axes, and those over reduced axes."""
+    loops = sch.get_loops(block)
+    stmt = sch.get(block)
+    values: list[object] = []
+
+    def visit(realize: s_tir.SBlockRealize) -> None:
+        if realize.block.same_as(stmt):
+            for axis, value in zip(stmt.iter_vars, realize.iter_values, strict=True):
+                if int(axis.iter_type) == IterVar.CommReduce:
+                    values.append(value)
+
+    if loops:
+        tvm_ffi.structural_walk(sch.get(loops[-1]), (s_tir.SBlockRealize, visit), order="pre")
+    names: list[Var] = []
+    for value in values:
+        tvm_ffi.structural_walk(value, (Var, names.append), order="pre")
+    kept: list[LoopRV] = []
+    reduced: list[LoopRV] = []
+    for loop in loops:
+        var = sch.get(loop).loop_var
+        (reduced if any(var.same_as(name) for name in names) else kept).append(loop)
+    return kept, reduced
+
+
+def accumulate_in_lanes(
+    sch: s_tir.Schedule, block: SBlockRV, machine: Machine
+) -> list[SBlockRV]:
+    """Rewrite a reduction over its innermost axes to add into vector lanes.
+
+    The result is exact for max and min; a floating-point sum is added in another order. A
+    reduction that is too short, of symbolic length or by an unknown combiner stays as it is.
+
+    Returns the blocks that now compute it, in program order.
+    """
+    _, reduced = split_loops(sch, block)
+    if not reduced:
+        return [block]
+    stmt = sch.get(block)
+    lanes = machine.lanes(str(stmt.writes[0].source.dtype))
+    rank = len(stmt.writes[0].source.shape)
+    length = 1
+    for loop in reduced:
+        extent = constant(sch.get(loop).extent)
+        if extent is None:
+            return [block]
+        length *= extent
+    widths = [width for width in (_REGISTERS * lanes, lanes) if length % width == 0]
+    if not widths or length < 2 * lanes:
+        return [block]
+    width = widths[0]
+    name = str(stmt.name_hint)
+    attempt = sch.copy()
+    try:
+        _factor(attempt, attempt.get_sblock(name), width, rank)
+    except s_tir.ScheduleError:
+        return [block]  # TVM knows no identity for this combiner
+    partial = _factor(sch, block, width, rank)
+    blocks = [partial]
+    if width > lanes:
+        final = sch.get_sblock(name)
+        _, (lane,) = split_loops(sch, final)
+        _, low = sch.split(lane, [None, lanes])
+        blocks.append(sch.rfactor(low, rank))
+    return [*blocks, sch.get_sblock(name)]
+
+
+def _factor(sch: s_tir.Schedule, block: SBlockRV, width: int, axis: int) -> SBlockRV:
+    _, reduced = split_loops(sch, block)
+    run = sch.fuse(*reduced) if len(reduced) > 1 else reduced[0]
+    _, lane = sch.split(run, [None, width])
+    return sch.rfactor(lane, axis)
+
+
+def vectorize_lanes(sch: s_tir.Schedule, block: SBlockRV, machine: Machine) -> None:
+    """Vectorize the lane loop of a partial reduction, its initial value included."""
+    kept, steps = split_loops(sch, block)
+    lanes = machine.lanes(str(sch.get(block).writes[0].source.dtype))
+    lane = next(
+        (
+            loop
+            for loop in reversed(kept)
+            if constant(sch.get(loop).extent) in (lanes, _REGISTERS * lanes)
+        ),
+        None,
+    )
+    if lane is None or len(steps) != 1:
+        return
+    (step,) = steps
+    sch.reorder(step, lane)
+    sch.vectorize(lane)
+    init = sch.decompose_reduction(block, step)
+    sch.vectorize(sch.get_loops(init)[-1])
