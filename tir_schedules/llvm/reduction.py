@@ -1,16 +1,129 @@
-"""Reductions over any axes."""
+"""Reductions over any axes, and functions of several stages with a reduction among them.
+
+Each block is a stage of its own. A reduction whose innermost axis is reduced adds into vector
+lanes; one whose innermost axis is kept runs over vectors of results. Floating-point sums are
+added in another order than written.
+"""
 
 from __future__ import annotations
 
+import tvm_ffi
 from tvm import s_tir
-from tvm.tirx import PrimFunc
+from tvm.ir import TensorLoad
+from tvm.s_tir.schedule import SBlockRV
+from tvm.tirx import IterVar, PrimFunc, Var
 
+from tir_schedules.llvm.blocks import (
+    constant,
+    extents,
+    inline_spatial,
+    is_reduction,
+    is_spatial,
+    leaf_blocks,
+    new_schedule,
+    points,
+    rule_tag,
+    work_per_point,
+)
+from tir_schedules.llvm.elementwise import parallel_outer, schedule_map
+from tir_schedules.llvm.lane_reduction import accumulate_in_lanes, split_loops, vectorize_lanes
 from tir_schedules.machine import Machine
 from tir_schedules.rule import Decline, Rule
 
+# A producer this cheap is computed again by each of its readers rather than stored.
+_RECOMPUTE = 6
+
+
+def reads_along_reduced_axis(sch: s_tir.Schedule, block: SBlockRV) -> bool:
+    """Tell whether the largest operand is contiguous along a reduced axis."""
+    stmt = sch.get(block)
+    results = [region.source for region in stmt.writes]
+    loads: list[TensorLoad] = []
+    tvm_ffi.structural_walk(stmt.body, (TensorLoad, loads.append), order="pre")
+    operands = [
+        load for load in loads if not any(load.source.same_as(result) for result in results)
+    ]
+    if not operands:
+        return False
+    widest = max(operands, key=lambda load: len(load.indices))
+    names: list[Var] = []
+    tvm_ffi.structural_walk(widest.indices[-1], (Var, names.append), order="pre")
+    return any(
+        axis.var.same_as(name)
+        for axis in stmt.iter_vars
+        if int(axis.iter_type) == IterVar.CommReduce
+        for name in names
+    )
+
+
+def _over_rows(sch: s_tir.Schedule, block: SBlockRV, machine: Machine, work: int) -> None:
+    """Reduce contiguous runs, one after the other, each into vector lanes."""
+    *partials, final = accumulate_in_lanes(sch, block, machine)
+    kept, _ = split_loops(sch, final)
+    if not kept:
+        kept = [sch.add_unit_loop(sch.get_loops(final)[0])]
+    row = parallel_outer(sch, kept, machine, work)
+    for partial in reversed(partials):
+        sch.compute_at(partial, row)
+        sch.set_scope(partial, 0, "local")
+    for partial in partials:
+        vectorize_lanes(sch, partial, machine)
+
+
+def _over_columns(sch: s_tir.Schedule, block: SBlockRV, machine: Machine, work: int) -> None:
+    """Reduce whole vectors of neighbouring results at once."""
+    kept, reduced = split_loops(sch, block)
+    if not kept:
+        return
+    *outer, column = kept
+    lanes = machine.lanes(str(sch.get(block).writes[0].source.dtype))
+    width = constant(sch.get(column).extent)
+    unit = next((u for u in (4 * lanes, 2 * lanes, lanes) if width and width % u == 0), None)
+    if unit is None:
+        sch.reorder(*outer, *reduced, column)
+        parallel_outer(sch, outer, machine, work)
+        if reduced:
+            sch.decompose_reduction(block, reduced[0])
+        return
+    chunk, lane = sch.split(column, [None, unit])
+    sch.reorder(*outer, chunk, *reduced, lane)
+    parallel_outer(sch, [*outer, chunk], machine, work)
+    sch.vectorize(lane)
+    if reduced:
+        init = sch.decompose_reduction(block, reduced[0])
+        sch.vectorize(sch.get_loops(init)[-1])
+
+
+def schedule_reduction(sch: s_tir.Schedule, block: SBlockRV, machine: Machine) -> None:
+    """Schedule one reduction block over its own loops."""
+    work = points(extents(sch, sch.get_loops(block))) * work_per_point(sch.get(block).body)
+    if len(sch.get(block).writes) > 1:  # argmax and argmin carry a position: rows stay serial
+        kept, _ = split_loops(sch, block)
+        _, reduced = split_loops(sch, block)
+        sch.reorder(*kept, *reduced)
+        parallel_outer(sch, kept, machine, work)
+    elif reads_along_reduced_axis(sch, block):
+        _over_rows(sch, block, machine, work)
+    else:
+        _over_columns(sch, block, machine, work)
+
 
 def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
-    raise Decline("not a reduction")
+    sch = new_schedule(func)
+    if any(rule_tag(sch, block) for block in leaf_blocks(sch)):
+        raise Decline("has a block with a rule of its own")
+    inline_spatial(sch, recompute_limit=_RECOMPUTE)
+    blocks = leaf_blocks(sch)
+    if not any(is_reduction(sch, block) for block in blocks):
+        raise Decline("has no reduction")
+    for block in blocks:
+        if is_reduction(sch, block):
+            schedule_reduction(sch, block, machine)
+        elif is_spatial(sch, block):
+            schedule_map(sch, block, machine)
+        else:
+            raise Decline("has an irregular block")
+    return sch
 
 
 RULE = Rule("reduction", _schedule)
