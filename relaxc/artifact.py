@@ -97,7 +97,9 @@ def isa_features(target: Any) -> tuple[str, ...]:
     return tuple(sorted(str(f) for f in features if str(f).startswith(_ISA_PREFIXES)))
 
 
-def save_artifact(executable: Any, metadata: Metadata, path: Path, loaded_from: Path | None) -> Path:
+def save_artifact(
+    executable: Any, metadata: Metadata, path: Path, loaded_from: Path | None
+) -> Path:
     """Write an executable with its trailer to `path`, all or nothing.
 
     Args:

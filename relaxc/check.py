@@ -42,7 +42,9 @@ def relative_error(actual: np.ndarray, expected: np.ndarray, name: str = "") -> 
         return OutputError(name, 0.0)
     if not np.issubdtype(expected.dtype, np.floating):
         wrong = int(np.count_nonzero(actual != expected))
-        return OutputError(name, np.inf if wrong else 0.0, f"{wrong} values differ" if wrong else "")
+        return OutputError(
+            name, np.inf if wrong else 0.0, f"{wrong} values differ" if wrong else ""
+        )
     ours, theirs = actual.astype(np.float64), expected.astype(np.float64)
     finite = np.isfinite(theirs)
     if not np.array_equal(ours[~finite], theirs[~finite], equal_nan=True):

@@ -89,7 +89,9 @@ def build_parser() -> argparse.ArgumentParser:
     sub.add_argument("--json", metavar="FILE", help="write the measurements there")
     _dims(sub)
 
-    sub = command("check", "compare a model's outputs with ONNX Runtime's; exit code 1 if they differ")
+    sub = command(
+        "check", "compare a model's outputs with ONNX Runtime's; exit code 1 if they differ"
+    )
     _source(sub)
     _compile_options(sub)
     sub.add_argument("--tolerance", type=float, default=1e-4, help="largest relative error")
@@ -125,9 +127,7 @@ def _target(parser: argparse.ArgumentParser) -> None:
 
 def _compile_options(parser: argparse.ArgumentParser) -> None:
     _target(parser)
-    parser.add_argument(
-        "--without", default="", help="passes to switch off, separated by commas"
-    )
+    parser.add_argument("--without", default="", help="passes to switch off, separated by commas")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
 
 

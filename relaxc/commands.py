@@ -137,7 +137,7 @@ def run_explain(args: argparse.Namespace) -> int:
 
 def run_opt(args: argparse.Namespace) -> int:
     """Run single passes on an imported model and show the module."""
-    from relax_passes import pipeline as _  # registers every pass
+    import relax_passes.pipeline  # noqa: F401  (registers every pass)
     from relax_passes.dump_module import dump_module, lift_constants
     from relax_passes.pass_base import REGISTRY, PassContext
     from relaxc.compiler import import_source, resolve_target, running_phase
@@ -180,10 +180,11 @@ def run_opt(args: argparse.Namespace) -> int:
 
 def _compile(args: argparse.Namespace, dump_dir: str | None = None) -> CompiledModel:
     import relaxc
-    from relax_passes.pipeline import default_pipeline
 
     passes = None
     if names := [PASS_ALIASES.get(name, name) for name in _split(args.without)]:
+        from relax_passes.pipeline import default_pipeline
+
         try:
             passes = default_pipeline().without(*names)
         except ValueError as fault:

@@ -1,6 +1,6 @@
 """`relaxc.compile`: any supported source in, a `CompiledModel` out.
 
-    source -> frontend -> relax_passes.pipeline -> relax_passes.build -> CompiledModel
+source -> frontend -> relax_passes.pipeline -> relax_passes.build -> CompiledModel
 """
 
 from __future__ import annotations
@@ -81,7 +81,9 @@ def compile(  # the name is the public API's
         )
 
 
-def import_source(source: Any, example_inputs: Any = None, dynamic_shapes: Any = None) -> ImportedModel:
+def import_source(
+    source: Any, example_inputs: Any = None, dynamic_shapes: Any = None
+) -> ImportedModel:
     """Turn any supported source into a Relax graph.
 
     Raises:

@@ -6,6 +6,7 @@ import dataclasses
 import io
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -131,7 +132,7 @@ class Report:
         from rich.markup import escape
         from rich.table import Table
 
-        def table(title: str, rows: list[tuple[str, ...]], *columns: str) -> Table:
+        def table(title: str, rows: Sequence[Sequence[str]], *columns: str) -> Table:
             grid = Table(title=title, title_justify="left", show_header=bool(columns))
             for column in columns or ("", ""):
                 grid.add_column(column, overflow="fold")
@@ -144,9 +145,7 @@ class Report:
         if self.fired:
             yield table("what the passes did", self.fired_rows(), "pass", "what", "times")
         if self.declined:
-            yield table(
-                "declined", self.declined_rows(), "pass", "subject", "reason", "times"
-            )
+            yield table("declined", self.declined_rows(), "pass", "subject", "reason", "times")
 
     def summary_rows(self) -> list[tuple[str, str]]:
         """Return the totals as (label, value) text."""
@@ -180,7 +179,12 @@ class Report:
 
         ordered = sorted(groups.items(), key=lambda item: -total(item[1], "flops"))
         return [
-            (rule, str(len(ks)), f"{total(ks, 'flops') / 1e9:.3f}", format_bytes(total(ks, "bytes")))
+            (
+                rule,
+                str(len(ks)),
+                f"{total(ks, 'flops') / 1e9:.3f}",
+                format_bytes(total(ks, "bytes")),
+            )
             for rule, ks in ordered
         ]
 

@@ -59,9 +59,7 @@ def small_cnn() -> onnx.ModelProto:
     def conv(x: str, name: str, i: int, o: int, k: int, *, norm: bool = True, **attrs: Any) -> str:
         w = weight(f"{name}_w", o, i, k, k)
         pads = [k // 2] * 4
-        nodes.append(
-            helper.make_node("Conv", [x, w], [f"{name}_c"], name=name, pads=pads, **attrs)
-        )
+        nodes.append(helper.make_node("Conv", [x, w], [f"{name}_c"], name=name, pads=pads, **attrs))
         if not norm:
             return f"{name}_c"
         stats = [

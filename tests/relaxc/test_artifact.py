@@ -131,9 +131,7 @@ def test_another_file_format(saved: Path, tmp_path: Path, never_mapped: None) ->
     data = saved.read_bytes()
     body, text, checksum, version, magic = FOOTER.unpack(data[-FOOTER.size :])
     path = tmp_path / "future.so"
-    path.write_bytes(
-        data[: -FOOTER.size] + FOOTER.pack(body, text, checksum, version + 1, magic)
-    )
+    path.write_bytes(data[: -FOOTER.size] + FOOTER.pack(body, text, checksum, version + 1, magic))
     with pytest.raises(IncompatibleArtifact, match=f"format {version + 1}"):
         relaxc.load(path)
 

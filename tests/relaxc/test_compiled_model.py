@@ -63,7 +63,9 @@ def test_torch_in_gives_torch_out(pair_model: CompiledModel) -> None:
     total, scaled = pair_model(a, strided)
     assert isinstance(total, torch.Tensor) and isinstance(scaled, torch.Tensor)
     torch.testing.assert_close(total, a.detach() + strided)
-    torch.testing.assert_close(pair_model(a, torch.arange(9.0)[1:].reshape(2, 4))[1][0, 1].item(), 2.0)
+    torch.testing.assert_close(
+        pair_model(a, torch.arange(9.0)[1:].reshape(2, 4))[1][0, 1].item(), 2.0
+    )
 
 
 def test_dlpack_in_gives_tensors_that_speak_dlpack(pair_model: CompiledModel) -> None:
