@@ -1,0 +1,260 @@
+"""Fuse lowered calls by category, in regions bounded by post-dominators.
+
+The algorithm is that of Relay and DNNFusion: a group grows from a node towards its immediate
+post-dominator when the categories allow it (`analysis/fusion_table.py`) and every node on every
+path between the two can join; so a group has one result and no cycle can arise. `FuseTIR` then
+makes one PrimFunc of each group.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import tvm
+import tvm_ffi
+from tvm import relax, tirx
+from tvm.relax import analysis as relax_analysis
+
+from relax_passes.analysis.category import Category, categorize
+from relax_passes.analysis.fusion_table import FUSION_TABLE, When
+from relax_passes.analysis.post_dominator import immediate_post_dominators
+from relax_passes.pass_base import PassContext, graph_pass
+
+NAME = "fuse_operators"
+# A fused kernel keeps its live values in registers; beyond this many calls they spill and the
+# generated code outgrows the instruction cache.
+MAX_CALLS = 48
+
+
+@graph_pass(name=NAME, phase="fuse")
+def fuse_operators(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool]:
+    """Fuse call_tir bindings of `main` into one PrimFunc per region."""
+    main = mod["main"]
+    categories = _Categories(mod)
+    builder = relax.BlockBuilder(mod)
+    blocks, merged = [], 0
+    for block in main.body.blocks:
+        if isinstance(block, relax.DataflowBlock):
+            block, count = _fuse_block(block, builder, categories, ctx)
+            merged += count
+        blocks.append(block)
+    if merged:
+        body = relax.SeqExpr(blocks, main.body.body)
+        main = relax.Function(main.params, body, main.ret_ty, main.is_pure, main.attrs)
+        builder.update_func(mod.get_global_var("main"), builder.normalize(main))
+        mod = relax.transform.FuseTIR()(builder.finalize())
+        mod = relax.transform.DeadCodeElimination()(mod)
+        ctx.log.fire(NAME, f"{merged} calls joined others")
+    ctx.log.metrics["kernel_count"] = sum(
+        1
+        for block in mod["main"].body.blocks
+        for binding in block.bindings
+        if _callee(binding) is not None
+    )
+    return mod, merged > 0
+
+
+class _Categories:
+    """Categories of a module's PrimFuncs, each computed once."""
+
+    def __init__(self, mod: tvm.IRModule) -> None:
+        self._mod = mod
+        self._known: dict[str, Category] = {}
+
+    def of(self, callee: tvm.ir.GlobalVar) -> Category:
+        name = callee.name_hint
+        if name not in self._known:
+            func = self._mod[callee]
+            self._known[name] = (
+                categorize(func).category if isinstance(func, tirx.PrimFunc) else Category.OPAQUE
+            )
+        return self._known[name]
+
+
+@dataclass
+class _Group:
+    """Nodes that become one kernel; `anchor` is its reduction or complex node, if it has one."""
+
+    nodes: list[int]
+    category: Category
+    anchor: int | None = field(default=None)
+
+
+def _fuse_block(
+    block: relax.DataflowBlock,
+    builder: relax.BlockBuilder,
+    categories: _Categories,
+    ctx: PassContext,
+) -> tuple[relax.DataflowBlock, int]:
+    grouping = _Grouping(list(block.bindings), categories)
+    grouping.grow()
+    bindings, merged = [], 0
+    replaced: dict[int, relax.Binding | None] = {}
+    for group in grouping.groups():
+        if len(group.nodes) < 2:
+            continue
+        members = [grouping.bindings[n] for n in group.nodes]
+        fused = _emit_group(members, builder)
+        if fused is None:
+            ctx.log.decline(NAME, members[-1].var.name_hint, "a symbolic size is not derivable")
+            continue
+        merged += len(members) - 1
+        replaced.update({n: None for n in group.nodes})
+        replaced[group.nodes[-1]] = fused
+    for index, binding in enumerate(grouping.bindings):
+        kept = replaced.get(index, binding)
+        if kept is not None:
+            bindings.append(kept)
+    return relax.DataflowBlock(bindings), merged
+
+
+class _Grouping:
+    """Groups of one dataflow block, grown along post-dominators."""
+
+    def __init__(self, bindings: list[relax.Binding], categories: _Categories) -> None:
+        self.bindings = bindings
+        index = {binding.var: i for i, binding in enumerate(bindings)}
+        self.readers: list[list[int]] = [[] for _ in bindings]
+        escapes = [not isinstance(binding.var, relax.DataflowVar) for binding in bindings]
+        self._group: list[_Group] = []
+        for i, binding in enumerate(bindings):
+            for used in relax_analysis.free_vars(binding.value):
+                if used in index:
+                    self.readers[index[used]].append(i)
+            callee = _callee(binding)
+            category = Category.OPAQUE if callee is None else categories.of(callee)
+            anchored = Category.REDUCTION <= category < Category.OPAQUE
+            self._group.append(_Group([i], category, i if anchored else None))
+        self.post_dominator = immediate_post_dominators(self.readers, escapes)
+
+    def grow(self) -> None:
+        """Anchors first (they gain most from an epilogue), then chains, then reductions."""
+        for first in (Category.COMPLEX_OUT_FUSABLE, None, Category.REDUCTION):
+            for node in range(len(self.bindings)):
+                category = self._group[node].category
+                wanted = category <= Category.INJECTIVE if first is None else category == first
+                if wanted:
+                    self._extend(node)
+
+    def groups(self) -> list[_Group]:
+        """Return each group once, its nodes in order; the last node is the group's result."""
+        unique = {id(group): group for group in self._group}
+        for group in unique.values():
+            group.nodes.sort()
+        return list(unique.values())
+
+    def _extend(self, node: int) -> None:
+        sink: int | None = max(self._group[node].nodes)
+        while sink is not None:
+            sink = self._join_post_dominator(sink)
+
+    def _join_post_dominator(self, node: int) -> int | None:
+        """Merge `node`'s group with its post-dominator's if the table allows; return the sink."""
+        target = self.post_dominator[node]
+        producer = self._group[node]
+        if target is None or max(producer.nodes) != node:
+            return None
+        consumer = self._group[target]
+        if not self._may_fuse(producer, node, consumer, target):
+            return None
+        between = self._nodes_between(node, target)
+        joined = {id(g): g for g in [producer, consumer, *(self._group[b] for b in between)]}
+        anchored = [g for g in joined.values() if g.anchor is not None]
+        for inner in between:
+            group = self._group[inner]
+            if group is producer or group is consumer:
+                continue
+            if group.category > Category.BROADCAST and producer.category > Category.INJECTIVE:
+                return None
+            if group.category > Category.INJECTIVE or max(group.nodes) > target:
+                return None
+            if producer.anchor is not None and not self._same_shape(node, inner):
+                return None
+        if len(anchored) > 1 or sum(len(g.nodes) for g in joined.values()) > MAX_CALLS:
+            return None
+        union = _Group(
+            [n for g in joined.values() for n in g.nodes],
+            max(g.category for g in joined.values()),
+            anchored[0].anchor if anchored else None,
+        )
+        for n in union.nodes:
+            self._group[n] = union
+        return max(union.nodes)
+
+    def _may_fuse(self, producer: _Group, node: int, consumer: _Group, target: int) -> bool:
+        entry = FUSION_TABLE.get((producer.category, consumer.category))
+        if entry is None or (producer.anchor is not None and consumer.anchor is not None):
+            return False
+        if entry.when is When.SAME_SHAPE:
+            # Every node the consumer group brings along must run at the producer's tile.
+            return all(self._same_shape(node, n) for n in [target, *consumer.nodes])
+        if entry.when is When.EPILOGUE_OPERAND:
+            return target != consumer.anchor and self._same_shape(node, target)
+        return True
+
+    def _same_shape(self, a: int, b: int) -> bool:
+        left, right = self.bindings[a].var.ty, self.bindings[b].var.ty
+        if not isinstance(left, relax.TensorType) or not isinstance(right, relax.TensorType):
+            return False
+        return (
+            left.shape is not None
+            and right.shape is not None
+            and bool(tvm_ffi.structural_equal(left.shape, right.shape))
+        )
+
+    def _nodes_between(self, node: int, target: int) -> list[int]:
+        """Return the nodes on the paths from `node` to its post-dominator, both excluded."""
+        seen: set[int] = set()
+        stack = list(self.readers[node])
+        while stack:
+            current = stack.pop()
+            if current != target and current not in seen:
+                seen.add(current)
+                stack.extend(self.readers[current])
+        return sorted(seen)
+
+
+def _callee(binding: relax.Binding) -> tvm.ir.GlobalVar | None:
+    """Return the PrimFunc a binding calls by call_tir, None if it does something else."""
+    value = getattr(binding, "value", None)
+    if isinstance(value, relax.Call) and value.op == tvm.ir.Op.get("relax.call_tir"):
+        return value.args[0]
+    return None
+
+
+def _emit_group(
+    members: list[relax.VarBinding], builder: relax.BlockBuilder
+) -> relax.VarBinding | None:
+    """Return the binding that calls the group as one function, or None if it cannot be closed."""
+    inner = {member.var for member in members}
+    inputs = dict.fromkeys(
+        arg for member in members for arg in member.value.args[1].fields if arg not in inner
+    )
+    local: dict[relax.Expr, relax.Expr] = {
+        arg: relax.Var(f"p{i}", arg.ty) for i, arg in enumerate(inputs)
+    }
+    params = list(local.values())
+    definable = {v for p in params for v in relax_analysis.definable_tir_vars_in_type(p.ty)}
+    if any(v not in definable for member in members for v in _symbols(member)):
+        return None
+
+    name = "_".join(m.value.args[0].name_hint.rstrip("0123456789_") for m in members)[:80]
+    with builder.function(name, params, attrs={"Primitive": True}, private=True):
+        with builder.dataflow():
+            for member in members:
+                callee, args, *symbols = member.value.args
+                args = relax.Tuple([local.get(arg, arg) for arg in args.fields])
+                value = member.value
+                call = relax.Call(value.op, [callee, args, *symbols], value.attrs, value.ty_args)
+                emit = builder.emit_output if member is members[-1] else builder.emit
+                local[member.var] = emit(call)
+        callee = builder.emit_func_output(local[members[-1].var])
+    call = builder.normalize(relax.Call(callee, list(inputs)))
+    return relax.VarBinding(members[-1].var, call)
+
+
+def _symbols(member: relax.VarBinding) -> list[tirx.Var]:
+    """Return the symbolic sizes a call_tir needs: in its result's type and as explicit arguments."""
+    explicit = member.value.args[2:]
+    used = [v for e in explicit for v in relax_analysis.tir_vars_in_type(e.ty)]
+    return [*relax_analysis.tir_vars_in_type(member.var.ty), *used]
