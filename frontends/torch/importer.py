@@ -206,9 +206,8 @@ def _symbol_names(program: ExportedProgram, dynamic_shapes: Any) -> dict[str, st
     kinds = program.graph_signature.input_specs
     placeholders = [n for n in program.graph.nodes if n.op == "placeholder"]
     inputs = [n for n, s in zip(placeholders, kinds, strict=True) if s.kind == InputKind.USER_INPUT]
-    per_input = dynamic_shapes.values() if isinstance(dynamic_shapes, dict) else dynamic_shapes
     names: dict[str, str] = {}
-    for node, dims in zip(inputs, per_input, strict=False):
+    for node, dims in zip(inputs, _per_tensor(dynamic_shapes), strict=False):
         pairs = dims.items() if isinstance(dims, dict) else enumerate(dims or ())
         for axis, dim in pairs:
             name = dim if isinstance(dim, str) else getattr(dim, "__name__", None)
@@ -216,3 +215,12 @@ def _symbol_names(program: ExportedProgram, dynamic_shapes: Any) -> dict[str, st
             if name and isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
                 names[str(size.node.expr)] = name
     return names
+
+
+def _per_tensor(spec: Any) -> list[Any]:
+    """Flatten `dynamic_shapes` to one entry a tensor: a dict by axis, a sequence of axes, or None."""
+    if isinstance(spec, dict) and not all(isinstance(key, int) for key in spec):
+        return [entry for value in spec.values() for entry in _per_tensor(value)]
+    if isinstance(spec, list | tuple) and any(isinstance(s, dict | list | tuple) for s in spec):
+        return [entry for value in spec for entry in _per_tensor(value)]
+    return [spec]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tvm import relax
 
 from frontends.torch.graph_builder import GraphBuilder, Value
+from frontends.torch.operators.elementwise import expm1, log1p
 from frontends.torch.registry import converter
 
 
@@ -69,8 +70,8 @@ def elu(
     def const(number: float) -> relax.Expr:
         return relax.const(number, b.dtype)
 
-    power = b.emit(relax.op.exp(b.emit(relax.op.multiply(value, const(input_scale)))))
-    below = b.emit(relax.op.multiply(b.emit(relax.op.subtract(power, const(1))), const(alpha)))
+    grown = b.emit(expm1(b, b.emit(relax.op.multiply(value, const(input_scale)))))
+    below = b.emit(relax.op.multiply(grown, const(alpha)))
     positive = b.emit(relax.op.greater(value, const(0)))
     return relax.op.multiply(b.emit(relax.op.where(positive, value, below)), const(scale))
 
@@ -97,6 +98,5 @@ def mish(b: GraphBuilder, x: Value) -> relax.Expr:
 def _log1p_exp(b: GraphBuilder, x: relax.Expr) -> relax.Expr:
     """log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|)), which cannot overflow."""
     decayed = b.emit(relax.op.exp(b.emit(relax.op.negative(b.emit(relax.op.abs(x))))))
-    one_plus = b.emit(relax.op.add(decayed, relax.const(1, b.dtype)))
     above = b.emit(relax.op.maximum(x, relax.const(0, b.dtype)))
-    return b.emit(relax.op.add(above, b.emit(relax.op.log(one_plus))))
+    return b.emit(relax.op.add(above, b.emit(log1p(b, decayed))))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from tvm import relax
 
-from frontends.torch.graph_builder import GraphBuilder, Value, dtype_name
+from frontends.torch.graph_builder import GraphBuilder, Value, dtype_name, same_shape
 from frontends.torch.registry import converter
 
 _UNARY = {
@@ -269,6 +269,40 @@ def _log_to_base(b: GraphBuilder, x: Value, factor: float) -> relax.Expr:
     return relax.op.multiply(natural, relax.const(factor, b.dtype))
 
 
+@converter("aten.log1p.default")
+def log1p(b: GraphBuilder, x: Value) -> relax.Expr:
+    """log(1 + x), accurate for small x: with u = 1 + x rounded, x * log(u) / (u - 1).
+
+    W. Kahan's correction, from HP's 15C manual; D. Goldberg, "What every computer scientist should
+    know about floating-point arithmetic", theorem 4.
+    """
+    value, one = b.tensor(x, b.dtype), relax.const(1, b.dtype)
+    u = b.emit(relax.op.add(value, one))
+    log_u = b.emit(relax.op.log(u))
+    corrected = b.emit(relax.op.divide(value, b.emit(relax.op.subtract(u, one))))
+    small = b.emit(relax.op.multiply(log_u, corrected))
+    return _near_zero(b, value, b.emit(relax.op.equal(u, one)), small, log_u)
+
+
+@converter("aten.expm1.default")
+def expm1(b: GraphBuilder, x: Value) -> relax.Expr:
+    """exp(x) - 1, accurate for small x: with u = exp(x) rounded, x * (u - 1) / log(u)."""
+    value, one = b.tensor(x, b.dtype), relax.const(1, b.dtype)
+    u = b.emit(relax.op.exp(value))
+    minus_one = b.emit(relax.op.subtract(u, one))
+    corrected = b.emit(relax.op.divide(value, b.emit(relax.op.log(u))))
+    small = b.emit(relax.op.multiply(minus_one, corrected))
+    return _near_zero(b, value, b.emit(relax.op.equal(u, one)), small, minus_one)
+
+
+def _near_zero(
+    b: GraphBuilder, x: relax.Expr, lost: relax.Expr, small: relax.Expr, large: relax.Expr
+) -> relax.Expr:
+    """x where rounding lost it, `small` for |x| < 1/2, `large` elsewhere."""
+    near = b.emit(relax.op.less(b.emit(relax.op.abs(x)), relax.const(0.5, b.dtype)))
+    return relax.op.where(lost, x, b.emit(relax.op.where(near, small, large)))
+
+
 @converter("aten.isnan.default")
 def isnan(b: GraphBuilder, x: Value) -> relax.Expr:
     """Whether each element is NaN."""
@@ -319,3 +353,11 @@ def to_copy(b: GraphBuilder, x: Value, **_placement: Any) -> relax.Expr:
 def identity(b: GraphBuilder, x: Value, **_format: Any) -> relax.Expr:
     """The operand itself: values are immutable here, so a copy is not needed."""
     return b.tensor(x)
+
+
+@converter("aten.copy.default")
+def copy(b: GraphBuilder, x: Value, src: Value, *_non_blocking: Any) -> relax.Expr:
+    """src in the shape and dtype of x: what an in-place copy leaves."""
+    value = b.tensor(src, b.dtype)
+    shape = b.result_shape
+    return value if same_shape(b.shape(value), shape) else relax.op.broadcast_to(value, shape)

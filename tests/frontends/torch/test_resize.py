@@ -1,0 +1,42 @@
+"""Interpolation against eager."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.nn.functional import interpolate  # noqa: E402
+
+from frontends import UnsupportedOperator  # noqa: E402
+from tests.frontends.torch.eager_comparison import assert_matches_eager  # noqa: E402
+
+X = torch.randn(1, 2, 5, 6, generator=torch.Generator().manual_seed(9))
+
+
+@pytest.mark.parametrize("size", [(10, 12), (7, 4), (3, 3)])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"mode": "nearest"},
+        {"mode": "bilinear", "align_corners": False},
+        {"mode": "bilinear", "align_corners": True},
+        {"mode": "bicubic", "align_corners": False},
+        {"mode": "bicubic", "align_corners": True},
+    ],
+    ids=str,
+)
+def test_interpolate_to_a_size(size, options):
+    """T2: nearest, bilinear align_corners."""
+    assert_matches_eager(lambda x: interpolate(x, size=size, **options), X, tolerance=1e-5)
+
+
+def test_interpolate_by_a_whole_scale():
+    assert_matches_eager(lambda x: interpolate(x, scale_factor=2, mode="nearest"), X)
+    assert_matches_eager(lambda x: interpolate(x, scale_factor=3, mode="bilinear"), X)
+
+
+def test_interpolate_by_a_scale_the_sizes_do_not_give_is_refused():
+    """T2: torch samples at 1 / scale then, which the sizes alone do not tell."""
+    with pytest.raises(UnsupportedOperator, match="scale 1.3"):
+        assert_matches_eager(lambda x: interpolate(x, scale_factor=1.3, mode="bilinear"), X)
