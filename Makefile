@@ -5,6 +5,10 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 
+# Packages that ship trained ONNX files. Only the files are read, so what the packages need to run
+# (OpenCV, torchaudio, ...) stays out.
+TRAINED := 'rapidocr-onnxruntime>=1.4,<2' 'magika>=1.0,<2' 'silero-vad>=6,<7'
+
 .PHONY: demo test lint bench conformance
 
 demo: $(VENV)/.installed-demo
@@ -29,12 +33,14 @@ $(VENV)/bin/python:
 
 $(VENV)/.installed-demo: pyproject.toml | $(VENV)/bin/python
 	$(PIP) -e '.[demo]'
+	$(PIP) --no-deps $(TRAINED)
 	touch $@
 
 # torch first and alone: its pinned release decides what everything after it may choose.
 $(VENV)/.installed-test: pyproject.toml | $(VENV)/bin/python
 	$(PIP) torch==2.13.0
 	$(PIP) -e '.[test]'
+	$(PIP) --no-deps $(TRAINED)
 	touch $@
 
 $(VENV)/.installed-bench: pyproject.toml | $(VENV)/.installed-test

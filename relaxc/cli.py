@@ -128,6 +128,13 @@ def _target(parser: argparse.ArgumentParser) -> None:
 def _compile_options(parser: argparse.ArgumentParser) -> None:
     _target(parser)
     parser.add_argument("--without", default="", help="passes to switch off, separated by commas")
+    parser.add_argument(
+        "--shape",
+        action="append",
+        default=[],
+        metavar="NAME=DIM,DIM",
+        help="shape of an input; numbers fix a dimension, names make it symbolic; may be repeated",
+    )
     parser.add_argument("--quiet", action="store_true", help="show no progress")
 
 

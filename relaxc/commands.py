@@ -192,6 +192,7 @@ def _compile(args: argparse.Namespace, dump_dir: str | None = None) -> CompiledM
     return relaxc.compile(
         args.model,
         target=_target(args),
+        dynamic_shapes=_parse_shapes(args.shape) or None,
         threads=args.threads,
         debug=args.debug,
         passes=passes,
@@ -227,6 +228,19 @@ def _parse_dims(texts: Sequence[str]) -> dict[str, int]:
             raise InvalidInput(f"expected NAME=SIZE, got {text!r}")
         dims[name] = int(size)
     return dims
+
+
+def _parse_shapes(texts: Sequence[str]) -> dict[str, dict[int, int | str]]:
+    shapes: dict[str, dict[int, int | str]] = {}
+    for text in texts:
+        # An input may be called a=b, a dimension may not.
+        name, equals, dims = text.rpartition("=")
+        if not equals:
+            raise InvalidInput(f"expected NAME=DIM,DIM, got {text!r}")
+        shapes[name] = {
+            axis: int(dim) if dim.isdigit() else dim for axis, dim in enumerate(_split(dims))
+        }
+    return shapes
 
 
 def _split(text: str) -> list[str]:

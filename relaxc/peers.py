@@ -5,7 +5,6 @@ Each peer is optional: `prepare` raises `ImportError` where its package is missi
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -149,24 +148,19 @@ class InductorPeer:
 
 
 class TvmDefaultPeer:
-    """TVM's own ONNX importer and default CPU pipeline."""
+    """TVM's default CPU pipeline, on the graph that its own ONNX importer makes.
+
+    Where that importer refuses a model, the graph comes from our importer, so that the pipelines
+    can still be compared; `imported_by` tells which of the two it was.
+    """
 
     name = "tvm"
+    imported_by = "tvm"
 
     def prepare(self, model_path: str | Path, threads: int) -> None:
-        """Import and compile the model."""
-        import onnx
-        import tvm
-        from tvm import relax
-        from tvm.relax.frontend.onnx import from_onnx
-
-        from tir_schedules.machine import host_target
-
-        self._threads = threads
-        module = from_onnx(onnx.load(str(model_path)), keep_params_in_input=False)
-        executable = tvm.compile(module, target=host_target(threads))
-        self._machine = relax.VirtualMachine(executable, tvm.cpu())
-        self._names = [param.name_hint for param in module["main"].params]
+        """Remember the model; the first run compiles it for the shapes of its inputs."""
+        self._path, self._threads = str(model_path), threads
+        self._main: Any = None
 
     def run(self, inputs: Feeds) -> list[np.ndarray]:
         """Run TVM's virtual machine."""
@@ -174,11 +168,32 @@ class TvmDefaultPeer:
 
         from relaxc.thread_pool import use_threads
 
+        if self._main is None:
+            self._compile({name: list(value.shape) for name, value in inputs.items()})
         use_threads(self._threads)
-        values = list(inputs.values())
-        result = self._machine["main"](*(tvm.runtime.tensor(value) for value in values))
+        result = self._main(*(tvm.runtime.tensor(value) for value in inputs.values()))
         tensors = [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
         return [tensor.numpy() for tensor in tensors]
+
+    def _compile(self, shapes: dict[str, list[int]]) -> None:
+        import onnx
+        import tvm
+        from tvm import relax
+        from tvm.relax.frontend.onnx import from_onnx
+
+        from frontends.onnx import import_onnx
+        from tir_schedules.machine import host_target
+
+        try:
+            module = from_onnx(onnx.load(self._path), shape_dict=shapes, keep_params_in_input=False)
+        except Exception:  # it fails with whatever its converters run into
+            fixed = {name: dict(enumerate(shape)) for name, shape in shapes.items()}
+            module = import_onnx(self._path, dynamic_shapes=fixed).module
+            self.imported_by = "relaxc"
+        executable = tvm.compile(module, target=host_target(self._threads))
+        # The function does not keep its machine alive.
+        self._machine = relax.VirtualMachine(executable, tvm.cpu())
+        self._main = self._machine["main"]
 
 
 PEERS: dict[str, Callable[[], Peer]] = {
@@ -200,9 +215,3 @@ def flatten_tensors(value: Any) -> list[Any]:
     elif not isinstance(value, tuple | list):
         return [value]
     return [tensor for item in value for tensor in flatten_tensors(item)]
-
-
-def limit_other_pools(threads: int) -> None:
-    """Cap the thread pools that libraries create on their own; call it before importing them."""
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ.setdefault(name, str(threads))
