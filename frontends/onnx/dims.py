@@ -1,0 +1,110 @@
+"""Arithmetic on dimensions: Python integers where static, TIR expressions where symbolic.
+
+Every symbolic dimension is a size, so its symbol is known to be at least zero; with that, ONNX's
+truncating division equals floor division and simplifies.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.sym import Analyzer, ConstIntBound
+
+Dim = Any  # int | tvm.tirx.PrimExpr of dtype int64
+
+
+class DimArithmetic:
+    """Simplify dimension expressions, knowing that symbols are sizes."""
+
+    def __init__(self) -> None:
+        self._analyzer = Analyzer()
+
+    def declare(self, symbol: tirx.Var) -> None:
+        """State that `symbol` is a size (>= 0)."""
+        self._analyzer.update(symbol, ConstIntBound(0, ConstIntBound.POS_INF))
+
+    def simplify(self, dim: Dim) -> Dim:
+        """Return an int if `dim` is one, else the simplified expression."""
+        if is_static(dim):
+            return int(dim)
+        return as_dim(self._analyzer.simplify(dim))
+
+    def is_nonnegative(self, dim: Dim) -> bool:
+        """Tell whether `dim` is surely >= 0."""
+        if is_static(dim):
+            return int(dim) >= 0
+        return bool(self._analyzer.const_int_bound(dim).min_value >= 0)
+
+    def equal(self, left: Dim, right: Dim) -> bool:
+        """Tell whether both are surely the same number."""
+        difference = self.simplify(left - right)
+        return is_static(difference) and difference == 0
+
+    def truncdiv(self, left: Dim, right: Dim) -> Dim:
+        """Divide rounding toward zero, as ONNX's integer Div does."""
+        if is_static(left) and is_static(right):
+            quotient = abs(int(left)) // abs(int(right))
+            return quotient if (left >= 0) == (right >= 0) else -quotient
+        both_positive = self.is_nonnegative(left) and self.is_nonnegative(right)
+        divide = tirx.floordiv if both_positive else tirx.truncdiv
+        return self.simplify(divide(prim(left), prim(right)))
+
+    def floormod(self, left: Dim, right: Dim) -> Dim:
+        """Return the remainder with the divisor's sign, as ONNX's Mod with fmod=0 does."""
+        if is_static(left) and is_static(right):
+            return int(left) % int(right)
+        return self.simplify(tirx.floormod(prim(left), prim(right)))
+
+    def minimum(self, left: Dim, right: Dim) -> Dim:
+        """Return the smaller one."""
+        if is_static(left) and is_static(right):
+            return min(int(left), int(right))
+        return self.simplify(tirx.min(prim(left), prim(right)))
+
+    def maximum(self, left: Dim, right: Dim) -> Dim:
+        """Return the greater one."""
+        if is_static(left) and is_static(right):
+            return max(int(left), int(right))
+        return self.simplify(tirx.max(prim(left), prim(right)))
+
+    def product(self, dims: Iterable[Dim]) -> Dim:
+        """Return the number of elements of a shape."""
+        total: Dim = 1
+        for dim in dims:
+            total = total * dim
+        return self.simplify(total)
+
+
+def is_static(dim: Any) -> bool:
+    """Tell whether `dim` is a plain integer."""
+    return not isinstance(dim, tvm.ir.Expr)
+
+
+def as_dim(dim: Any) -> Dim:
+    """Return `dim` as int where it is an integer constant, as the expression elsewhere."""
+    if isinstance(dim, tirx.IntImm):
+        return int(dim.value)
+    return dim if isinstance(dim, tvm.ir.Expr) else int(dim)
+
+
+def prim(dim: Dim) -> Any:
+    """Return `dim` as int64 TIR expression."""
+    return tirx.IntImm("int64", int(dim)) if is_static(dim) else dim
+
+
+def all_static(dims: Sequence[Dim]) -> bool:
+    """Tell whether a shape has no symbolic dimension."""
+    return all(is_static(dim) for dim in dims)
+
+
+def dim_name(dim: Dim) -> int | str:
+    """Return what a user sees: the size, the symbol's name, or the expression's text."""
+    if is_static(dim):
+        return int(dim)
+    if isinstance(dim, tirx.Var):
+        return str(dim.name)
+    return re.sub(r"T\.int64\((-?\d+)\)", r"\1", str(dim))

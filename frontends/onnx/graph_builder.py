@@ -1,0 +1,269 @@
+"""Turn nodes into Relax bindings: fold what is known, convert the rest, expand functions."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from tvm import relax, te, tirx
+
+from frontends.errors import InvalidModel, RelaxcError, UnsupportedOperator
+from frontends.onnx import fold, shape_values
+from frontends.onnx.dims import Dim, DimArithmetic, is_static, prim
+from frontends.onnx.function_body import FunctionBody, instantiate, schema_function
+from frontends.onnx.load_model import subgraphs_of
+from frontends.onnx.op import Op
+from frontends.onnx.registry import find_converter, normalize_domain
+from frontends.onnx.symbols import InputShapes, sanitize
+from frontends.onnx.value import Value, dtype_of, relax_constant
+
+Scope = MutableMapping[str, Value]
+
+
+class GraphBuilder:
+    """Builds the bindings of one function from ONNX nodes, in time linear in their number."""
+
+    def __init__(
+        self,
+        block: relax.BlockBuilder,
+        arithmetic: DimArithmetic,
+        shapes: InputShapes,
+        model: onnx.ModelProto,
+        opsets: dict[str, int],
+        file: str,
+    ) -> None:
+        self.arithmetic = arithmetic
+        self._block, self._shapes, self._opsets, self._file = block, shapes, opsets, file
+        self._functions = {
+            (normalize_domain(f.domain), f.name, f.overload): f for f in model.functions
+        }
+        self._scope: Scope = {}
+
+    # Nodes ------------------------------------------------------------------------------------
+
+    def run(self, nodes: Iterable[onnx.NodeProto], scope: Scope) -> None:
+        """Convert `nodes`, which are sorted topologically; their outputs are put into `scope`."""
+        outer, self._scope = self._scope, scope
+        try:
+            for node in nodes:
+                inputs = [scope[name] if name else None for name in node.input]
+                for name, value in zip(node.output, self._convert(node, inputs), strict=False):
+                    if name:
+                        scope[name] = value
+        finally:
+            self._scope = outer
+
+    def run_subgraph(self, graph: onnx.GraphProto) -> list[Value]:
+        """Convert a graph without inputs where it stands; return its outputs."""
+        from frontends.onnx.importer import _constants
+
+        scope: Scope = ChainMap({}, self._scope)
+        scope.update(_constants(graph, self._file))
+        self.run(graph.node, scope)
+        return [scope[output.name] for output in graph.output]
+
+    def _convert(
+        self, node: onnx.NodeProto, inputs: Sequence[Value | None]
+    ) -> list[Value]:
+        domain = normalize_domain(node.domain)
+        opset = self._opsets.get(domain, 1)
+        try:
+            values = self._convert_any(node, domain, opset, inputs)
+        except (InvalidModel, UnsupportedOperator) as error:
+            if error.node is not None:
+                raise
+            raise type(error)(
+                f"{error.message}; {self._describe(node, opset, inputs)}",
+                node=_title(node), tensor=error.tensor, file=self._file,
+            ) from error
+        except RelaxcError:
+            raise
+        except (ValueError, TypeError, IndexError, KeyError, AssertionError,
+                AttributeError, ArithmeticError, RuntimeError) as error:  # fmt: skip
+            # Relax's shape and type deduction speaks here: the model contradicts itself.
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            reason = next((line for line in reversed(lines) if line.strip()), lines[-1])
+            raise InvalidModel(
+                f"the node cannot be imported: {reason.strip()}; "
+                f"{self._describe(node, opset, inputs)}",
+                node=_title(node), file=self._file,
+            ) from error
+        for name, value in zip(node.output, values, strict=False):
+            if name and not value.name:
+                value.name = name
+        return values
+
+    def _convert_any(
+        self, node: onnx.NodeProto, domain: str, opset: int, inputs: Sequence[Value | None]
+    ) -> list[Value]:
+        function = self._functions.get((domain, node.op_type, node.overload))
+        if function is not None:
+            return self._expand(instantiate(function, node), inputs)
+        given = [value for value in inputs if value is not None]
+        if given and fold.can_fold(node) and all(value.array is not None for value in given):
+            if not any(subgraphs_of(attribute) for attribute in node.attribute):
+                arrays = [value.array if value is not None else None for value in inputs]
+                folded = fold.fold(node, arrays, opset)
+                if folded is not None:
+                    pairs = zip(node.output, folded, strict=True)
+                    return [Value.constant(name, array) for name, array in pairs]
+        if any(value.symbolic is not None for value in given):
+            symbolic = shape_values.evaluate(node, inputs, self.arithmetic)
+            if symbolic is not None:
+                return [symbolic]
+        convert = find_converter(domain, node.op_type, opset)
+        if convert is not None:
+            return self._bind(node, convert(Op(self, node, opset, inputs)))
+        body = schema_function(node, opset, [_type_proto(value) for value in inputs])
+        if body is None:
+            raise UnsupportedOperator(f"operator {node.op_type} is not supported")
+        return self._expand(body, inputs)
+
+    def _expand(self, body: FunctionBody, inputs: Sequence[Value | None]) -> list[Value]:
+        """Convert the nodes of a function body in a scope of its own."""
+        scope: Scope = {}
+        nodes = list(body.nodes)
+        missing = set()
+        for place, name in enumerate(body.inputs):
+            value = inputs[place] if place < len(inputs) else None
+            if value is None:
+                missing.add(name)
+            else:
+                scope[name] = value
+        if missing:
+            nodes = [_without_inputs(node, missing) for node in nodes]
+        outer = self._opsets
+        self._opsets = {**outer, **body.opsets}
+        try:
+            self.run(nodes, scope)
+        finally:
+            self._opsets = outer
+        return [scope.get(name, Value("", "float32")) for name in body.outputs]
+
+    def _bind(self, node: onnx.NodeProto, result: Any) -> list[Value]:
+        """Give a converter's results their ONNX names."""
+        results = list(result) if isinstance(result, (tuple, list)) else [result]
+        values = []
+        for place, item in enumerate(results):
+            name = node.output[place] if place < len(node.output) else ""
+            if isinstance(item, Value):
+                values.append(item)
+            elif isinstance(item, np.ndarray):
+                values.append(Value.constant(name, item))
+            elif item is None:
+                values.append(Value(name, "float32"))
+            else:
+                values.append(Value.of_expr(name, self.emit(item, name)))
+        return values
+
+    def _describe(
+        self, node: onnx.NodeProto, opset: int, inputs: Sequence[Value | None]
+    ) -> str:
+        shown = ", ".join(value.describe() if value is not None else "-" for value in inputs)
+        return f"{node.op_type} (opset {opset}) of [{shown}]"
+
+    # Emission ---------------------------------------------------------------------------------
+
+    def expression(self, value: Value) -> relax.Expr:
+        """Return a value as Relax tensor; a constant is embedded once."""
+        if value.expr is None:
+            if value.array is not None:
+                value.expr = relax_constant(value.array)
+            elif value.symbolic is not None:
+                value.expr = self._materialize(value)
+            else:
+                raise InvalidModel("an optional output that the operator does not give is read")
+        return value.expr
+
+    def _materialize(self, value: Value) -> relax.Var:
+        """Compute a shape value at run time, one element of the tensor for each expression."""
+        assert value.symbolic is not None
+        elements = [prim(item) for item in value.symbolic.flat]
+
+        def compute() -> te.Tensor:
+            def pick(*place: Any) -> Any:
+                flat: Any = 0
+                for size, index in zip(value.symbolic.shape, place, strict=True):
+                    flat = flat * size + index
+                chosen = elements[-1]
+                for number in range(len(elements) - 2, -1, -1):
+                    chosen = tirx.Select(flat == number, elements[number], chosen)
+                return chosen.astype(value.dtype)
+
+            return te.compute(value.symbolic.shape, pick, name="shape_value")
+
+        return self.emit_te(compute, name=value.name or "shape_value")
+
+    def emit(self, expr: relax.Expr, hint: str) -> relax.Var:
+        """Bind `expr`; dimensions that Relax cannot deduce become fresh symbols."""
+        bound = self._block.emit(expr, sanitize(hint))
+        kind = bound.ty
+        if isinstance(kind, relax.TensorType) and not isinstance(kind.shape, relax.ShapeExpr):
+            if kind.ndim < 0:
+                raise UnsupportedOperator("the rank of its result is unknown")
+            dims = [self.fresh_symbol(hint) for _ in range(kind.ndim)]
+            return self.match_tensor(bound, dims, dtype_of(bound))
+        return bound
+
+    def emit_te(
+        self, compute: Callable[..., Any], *args: Any, name: str, **kwargs: Any
+    ) -> relax.Var:
+        """Emit a call of the PrimFunc that a tensor expression describes."""
+        clean = sanitize(name)
+        return self._block.emit_te(compute, *args, primfunc_name_hint=clean.lower(), **kwargs)
+
+    def match_tensor(self, expr: relax.Expr, dims: Sequence[Dim], dtype: str) -> relax.Var:
+        """Bind `expr` with a shape that may define new symbols; it is checked at run time."""
+        return self._block.match_cast(expr, relax.TensorType(list(dims), dtype))
+
+    def read_dims(self, value: Value) -> list[Dim]:
+        """Return symbols for the elements of an integer vector known only at run time."""
+        length = value.shape[0]
+        if not is_static(length):
+            raise UnsupportedOperator("a shape of unknown length", tensor=value.name)
+        vector = self.expression(value)
+        if value.dtype != "int64":
+            vector = self._block.emit(relax.op.astype(vector, "int64"))
+        shape = self._block.emit(
+            relax.op.call_pure_packed(
+                "vm.builtin.tensor_to_shape", vector, ty_args=relax.ShapeType(ndim=length)
+            )
+        )
+        symbols = [self.fresh_symbol(value.name or "n") for _ in range(length)]
+        self._block.match_cast(shape, relax.ShapeType(symbols))
+        return symbols
+
+    def fresh_symbol(self, hint: str) -> tirx.Var:
+        """Return a new symbolic dimension."""
+        return self._shapes.fresh(hint)
+
+
+def _title(node: onnx.NodeProto) -> str:
+    return node.name or next((name for name in node.output if name), node.op_type)
+
+
+def _without_inputs(node: onnx.NodeProto, missing: set[str]) -> onnx.NodeProto:
+    """Return the node with inputs that the caller left out as empty."""
+    if not any(name in missing for name in node.input):
+        return node
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    del copy.input[:]
+    copy.input.extend("" if name in missing else name for name in node.input)
+    return copy
+
+
+def _type_proto(value: Value | None) -> onnx.TypeProto:
+    """Return the ONNX type of a value, for function bodies that depend on it."""
+    if value is None:
+        return onnx.TypeProto()
+    from frontends.onnx.op import numpy_dtype
+
+    kind = onnx.helper.np_dtype_to_tensor_dtype(numpy_dtype(value.dtype))
+    shape = [int(dim) if is_static(dim) else None for dim in value.shape]
+    return onnx.helper.make_tensor_type_proto(kind, shape)
+
+

@@ -1,0 +1,145 @@
+"""Walk an ONNX graph in order and build the Relax function `main`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import tvm
+from onnx import numpy_helper
+from tvm import relax
+
+from frontends.errors import InvalidModel, UnsupportedOperator
+from frontends.imported_model import ImportedModel, TensorSpec
+from frontends.onnx.dims import DimArithmetic, dim_name
+from frontends.onnx.graph_builder import GraphBuilder, Scope
+from frontends.onnx.load_model import load_model
+from frontends.onnx.registry import normalize_domain
+from frontends.onnx.support import check_support
+from frontends.onnx.symbols import DynamicShapes, InputShapes, sanitize
+from frontends.onnx.value import Value
+
+
+def import_onnx(
+    source: str | Path | bytes | onnx.ModelProto, *, dynamic_shapes: DynamicShapes | None = None
+) -> ImportedModel:
+    """Import an ONNX model as a Relax graph.
+
+    Args:
+        source: A path, a file's bytes, or a model. External data is read from the path's folder.
+        dynamic_shapes: Overrides for input dimensions by input name and axis: a string makes the
+            dimension symbolic under that name, an integer fixes it, for example
+            `{"x": {0: "batch", 2: 224}}`. What is said of one dimension with a `dim_param` holds
+            for every use of that `dim_param`.
+
+    Returns:
+        The graph: parameters are the model's inputs (those without default), in order; weights are
+        constants, each embedded once.
+
+    Raises:
+        InvalidModel: the model is missing, unreadable, malformed or contradicts itself.
+        UnsupportedOperator: it uses operators that have neither a converter nor a function body
+            (all are listed), or a variant that is not handled.
+    """
+    model, file = load_model(source)
+    opsets = {normalize_domain(opset.domain): opset.version for opset in model.opset_import}
+    check_support(model, opsets, file)
+    arithmetic = DimArithmetic()
+    constants = _constants(model.graph, file)
+    inputs = [value for value in model.graph.input if value.name not in constants]
+    shapes = InputShapes(inputs, dynamic_shapes, arithmetic, file)
+    parameters: list[relax.Var] = []
+    specs: list[TensorSpec] = []
+    taken: set[str] = set()
+    for value in inputs:
+        dtype = _dtype(value, file)
+        shape = shapes.shape_of(value)
+        name = sanitize(value.name)
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        parameters.append(relax.Var(name, relax.TensorType(shape, dtype)))
+        specs.append(TensorSpec(value.name, tuple(dim_name(dim) for dim in shape), dtype))
+    block = relax.BlockBuilder()
+    builder = GraphBuilder(block, arithmetic, shapes, model, opsets, file)
+    scope: Scope = dict(constants)
+    for value, parameter in zip(inputs, parameters, strict=True):
+        scope[value.name] = Value.of_expr(value.name, parameter)
+    with block.function("main", parameters):
+        with block.dataflow():
+            builder.run(model.graph.node, scope)
+            results = [scope[output.name] for output in model.graph.output]
+            for declared, result in zip(model.graph.output, results, strict=True):
+                _check_output(declared, result, file)
+            exprs = [builder.expression(result) for result in results]
+            returned = block.emit_output(
+                exprs[0] if len(exprs) == 1 else relax.Tuple(exprs),
+                sanitize(results[0].name) if len(exprs) == 1 else "outputs",
+            )
+        block.emit_func_output(returned)
+    outputs = tuple(
+        TensorSpec(output.name, tuple(dim_name(dim) for dim in result.shape), result.dtype)
+        for output, result in zip(model.graph.output, results, strict=True)
+    )
+    return ImportedModel(_finish(block.get()), tuple(specs), outputs, file)
+
+
+def _finish(module: tvm.IRModule) -> tvm.IRModule:
+    """Drop what nothing reads: values known while importing leave unused bindings behind."""
+    return relax.transform.DeadCodeElimination(["main"])(module)
+
+
+def _constants(graph: onnx.GraphProto, file: str) -> dict[str, Value]:
+    """Return the initializers; one that is also an input is that input's default."""
+    constants: dict[str, Value] = {}
+    for tensor in graph.initializer:
+        try:
+            constants[tensor.name] = Value.constant(tensor.name, numpy_helper.to_array(tensor))
+        except Exception as error:  # numpy_helper raises any type on malformed data
+            raise InvalidModel(
+                f"the initializer's data does not fit its shape and type: {error}",
+                tensor=tensor.name, file=file,
+            ) from error
+    for sparse in graph.sparse_initializer:
+        constants[sparse.values.name] = Value.constant(sparse.values.name, _densify(sparse))
+    return constants
+
+
+def _densify(sparse: onnx.SparseTensorProto) -> object:
+    import numpy as np
+
+    values, indices = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)
+    dense = np.zeros(tuple(sparse.dims), dtype=values.dtype)
+    if indices.ndim == 1:
+        dense.reshape(-1)[indices] = values
+    else:
+        dense[tuple(indices.T)] = values
+    return dense
+
+
+def _dtype(value: onnx.ValueInfoProto, file: str) -> str:
+    if not value.type.HasField("tensor_type"):
+        raise UnsupportedOperator(
+            "inputs of sequence, map or optional type are not supported", tensor=value.name,
+            file=file,
+        )
+    kind = value.type.tensor_type.elem_type
+    if kind in (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING):
+        raise UnsupportedOperator(
+            "an input of this element type is not supported: "
+            + onnx.TensorProto.DataType.Name(kind),
+            tensor=value.name, file=file,
+        )
+    return str(onnx.helper.tensor_dtype_to_np_dtype(kind))
+
+
+def _check_output(declared: onnx.ValueInfoProto, result: Value, file: str) -> None:
+    kind = declared.type.tensor_type.elem_type
+    if not kind or not declared.type.HasField("tensor_type"):
+        return
+    wanted = str(onnx.helper.tensor_dtype_to_np_dtype(kind))
+    if wanted != result.dtype:
+        raise InvalidModel(
+            f"the output is declared as {wanted}, and computed as {result.dtype}",
+            tensor=declared.name, file=file,
+        )

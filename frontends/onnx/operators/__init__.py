@@ -1,0 +1,1 @@
+"""Converters by operator family; importing a module registers its converters."""

@@ -1,0 +1,69 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import relax
+from tvm.relax import op as R
+
+from frontends.onnx.op import Op
+from frontends.onnx.registry import converter
+
+
+@converter("MatMul")
+def matmul(op: Op) -> relax.Expr:
+    """Multiply as numpy.matmul does."""
+    return R.matmul(op.x(0), op.x(1))
+
+
+@converter("Gemm")
+def gemm(op: Op) -> relax.Expr:
+    """Return alpha * A' B' + beta * C; a constant B is transposed and scaled here."""
+    alpha, beta = float(op.attr("alpha", 1.0)), float(op.attr("beta", 1.0))
+    a = op.x(0)
+    if op.attr("transA", 0):
+        a = op.emit(R.permute_dims(a, [1, 0]))
+    b = transposed(op, 1, [1, 0]) if op.attr("transB", 0) else op.x(1)
+    product = op.emit(R.matmul(a, b))
+    if alpha != 1.0:
+        product = op.emit(R.multiply(product, op.const(alpha)))
+    if not op.has(2) or beta == 0.0:
+        return product
+    known = op.constant(2)
+    if known is not None and beta != 1.0:
+        return R.add(product, op.const(known * np.asarray(beta, known.dtype)))
+    c = op.x(2) if beta == 1.0 else op.emit(R.multiply(op.x(2), op.const(beta)))
+    return R.add(product, c)
+
+
+def transposed(op: Op, place: int, axes: list[int]) -> relax.Expr:
+    """Return an input with permuted axes; a constant is permuted now, once for all its readers."""
+    known = op.constant(place)
+    if known is not None:
+        return op.const(np.ascontiguousarray(known.transpose(axes)), str(known.dtype))
+    return op.emit(R.permute_dims(op.x(place), axes))
+
+
+@converter("Einsum")
+def einsum(op: Op) -> relax.Expr:
+    """Contract by an equation."""
+    operands = [op.x(place) for place in range(len(op.inputs))]
+    return R.einsum(relax.Tuple(operands), op.attr("equation").replace(" ", ""))
+
+
+@converter("MatMulInteger")
+def matmul_integer(op: Op) -> relax.Expr:
+    """Multiply 8-bit integers into int32, zero points taken off first."""
+
+    def centered(place: int, zero: int) -> Any:
+        wide = op.emit(R.astype(op.x(place), "int32"))
+        if not op.has(zero):
+            return wide
+        offset = op.emit(R.astype(op.x(zero), "int32"))
+        if op.ndim(zero) == 1 and place == 0:
+            offset = op.emit(R.expand_dims(offset, [-1]))  # one zero point a row
+        return op.emit(R.subtract(wide, offset))
+
+    return R.matmul(centered(0, 2), centered(1, 3))

@@ -1,0 +1,398 @@
+"""Shapes and rearrangement: Shape, Reshape, Transpose, Concat, Split, Expand, Tile, Pad."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import relax, te, tirx
+from tvm.relax import op as R
+
+from frontends.errors import InvalidModel
+from frontends.onnx.dims import Dim, all_static, is_static
+from frontends.onnx.op import Op, normalize_axis, numpy_dtype
+from frontends.onnx.registry import converter
+from frontends.onnx.value import Value, dim_array
+
+
+@converter("Shape")
+def shape(op: Op) -> Value:
+    """Return the shape as shape value: nothing is computed at run time."""
+    dims = op.shape()
+    start, end = op.attr("start", 0), op.attr("end")
+    return Value.of_dims(op.title, dim_array(list(dims[start:end])))
+
+
+@converter("Size")
+def size(op: Op) -> Value:
+    """Return the number of elements as shape value."""
+    return Value.of_dims(op.title, dim_array([op.arithmetic.product(op.shape())], ()))
+
+
+def reshape_to(op: Op, x: relax.Expr, dims: list[Dim]) -> relax.Expr:
+    """Emit a reshape, or nothing if the shape is the same already."""
+    current = list(x.ty.shape.values)
+    if len(current) == len(dims) and all(
+        op.arithmetic.equal(have, want) for have, want in zip(current, dims, strict=True)
+    ):
+        return x
+    return R.reshape(x, relax.ShapeExpr(dims))
+
+
+@converter("Reshape")
+def reshape(op: Op) -> Any:
+    """Reshape; 0 keeps a dimension (unless `allowzero`), -1 takes what is left."""
+    have = op.shape()
+    if op.opset < 5:
+        wanted: list[Dim] = list(op.attr("shape"))
+    else:
+        wanted = op.runtime_dims(1)
+    if not op.attr("allowzero", 0):
+        for axis, dim in enumerate(wanted):
+            if is_static(dim) and dim == 0:
+                if axis >= len(have):
+                    raise InvalidModel(f"0 in dimension {axis} of the new shape copies nothing")
+                wanted[axis] = have[axis]
+    rest = [axis for axis, dim in enumerate(wanted) if is_static(dim) and dim == -1]
+    if len(rest) > 1:
+        raise InvalidModel("more than one -1 in the new shape")
+    total = op.arithmetic.product(have)
+    if rest:
+        known = op.arithmetic.product(dim for axis, dim in enumerate(wanted) if axis != rest[0])
+        if is_static(known) and known == 0:
+            wanted[rest[0]] = 0
+        else:
+            # Where the shape holds, the division has no rest.
+            wanted[rest[0]] = op.arithmetic.truncdiv(total, known)
+    product = op.arithmetic.product(wanted)
+    if is_static(total) and is_static(product) and total != product:
+        raise InvalidModel(f"{total} elements do not fit the shape {wanted}")
+    return reshape_to(op, op.x(), wanted)
+
+
+@converter("Flatten")
+def flatten(op: Op) -> relax.Expr:
+    """Make a matrix: the axes before `axis` are the rows."""
+    axis = int(op.attr("axis", 1))
+    axis = axis + op.ndim() if axis < 0 else axis
+    rows = op.arithmetic.product(op.shape()[:axis])
+    columns = op.arithmetic.product(op.shape()[axis:])
+    return reshape_to(op, op.x(), [rows, columns])
+
+
+@converter("Squeeze", since=1)
+def squeeze_attribute(op: Op) -> relax.Expr:
+    """Drop axes of size 1, listed by an attribute (opset 1 to 12)."""
+    return _squeeze(op, op.axes(None))
+
+
+@converter("Squeeze", since=13)
+def squeeze_input(op: Op) -> relax.Expr:
+    """Drop axes of size 1, listed by an input (opset 13 on)."""
+    return _squeeze(op, op.axes(1))
+
+
+def _squeeze(op: Op, axes: list[int] | None) -> relax.Expr:
+    dims = op.shape()
+    if axes is None:
+        axes = [axis for axis, dim in enumerate(dims) if is_static(dim) and dim == 1]
+    for axis in axes:
+        if is_static(dims[axis]) and dims[axis] != 1:
+            raise InvalidModel(f"axis {axis} has size {dims[axis]}, not 1")
+    return reshape_to(op, op.x(), [dim for axis, dim in enumerate(dims) if axis not in axes])
+
+
+@converter("Unsqueeze", since=1)
+def unsqueeze_attribute(op: Op) -> relax.Expr:
+    """Insert axes of size 1, listed by an attribute (opset 1 to 12)."""
+    return _unsqueeze(op, op.attr("axes"))
+
+
+@converter("Unsqueeze", since=13)
+def unsqueeze_input(op: Op) -> relax.Expr:
+    """Insert axes of size 1, listed by an input (opset 13 on)."""
+    return _unsqueeze(op, op.ints(1, "axes"))
+
+
+def _unsqueeze(op: Op, axes: list[int]) -> relax.Expr:
+    rank = op.ndim() + len(axes)
+    places = sorted(normalize_axis(axis, rank) for axis in axes)
+    dims = list(op.shape())
+    for place in places:
+        dims.insert(place, 1)
+    return reshape_to(op, op.x(), dims)
+
+
+@converter("Transpose")
+def transpose(op: Op) -> relax.Expr:
+    """Permute axes; the default reverses them."""
+    axes = op.attr("perm") or list(reversed(range(op.ndim())))
+    return R.permute_dims(op.x(), axes)
+
+
+@converter("Concat")
+def concat(op: Op) -> Any:
+    """Join along an axis."""
+    axis = op.axis(1)
+    parts = [place for place in range(len(op.inputs)) if 0 not in _static_dims(op.shape(place))]
+    parts = parts or [0]
+    if len(parts) == 1:
+        return op.value(parts[0])
+    return R.concat([op.x(place) for place in parts], axis)
+
+
+def _static_dims(dims: tuple[Dim, ...]) -> list[int]:
+    return [int(dim) for dim in dims if is_static(dim)]
+
+
+@converter("Split", since=1)
+def split_attribute(op: Op) -> list[relax.Expr]:
+    """Cut along an axis into sizes listed by an attribute (opset 1 to 12)."""
+    return _split(op, op.attr("split"))
+
+
+@converter("Split", since=13)
+def split_input(op: Op) -> list[relax.Expr]:
+    """Cut along an axis into sizes listed by an input, or into equal parts (opset 13 on)."""
+    return _split(op, op.dims(1) if op.has(1) else None)
+
+
+def _split(op: Op, sizes: list[Dim] | None) -> list[relax.Expr]:
+    axis, outputs = op.axis(0), len(op.node.output)
+    length = op.shape()[axis]
+    if sizes is None:
+        if is_static(length):
+            each = -(-int(length) // outputs)
+            sizes = [each] * (outputs - 1) + [int(length) - each * (outputs - 1)]
+        else:
+            sizes = [op.arithmetic.truncdiv(length, outputs)] * outputs
+    if len(sizes) != outputs:
+        raise InvalidModel(f"{len(sizes)} sizes for {outputs} outputs")
+    total = op.arithmetic.simplify(sum(sizes))
+    if is_static(total) and is_static(length) and total != length:
+        raise InvalidModel(f"the sizes {sizes} do not add up to {length}")
+    if outputs == 1:
+        return [op.x()]
+    if all_static(sizes) and is_static(length) and min(sizes) > 0:
+        places = [int(place) for place in np.cumsum(sizes)[:-1]]
+        parts = op.emit(R.split(op.x(), places, axis))
+        return [parts[number] for number in range(outputs)]
+    results, start = [], 0
+    for part in sizes:
+        stop = op.arithmetic.simplify(start + part)
+        results.append(slice_axis(op, op.x(), axis, start, part, 1))
+        start = stop
+    return results
+
+
+def slice_axis(
+    op: Op, x: relax.Expr, axis: int, start: Dim, length: Dim, step: int
+) -> relax.Expr:
+    """Emit x[start : start + length * step : step] on one axis; bounds may be symbolic."""
+
+    def compute(data: te.Tensor) -> te.Tensor:
+        dims = list(data.shape)
+        dims[axis] = length
+
+        def pick(*place: Any) -> Any:
+            moved = list(place)
+            moved[axis] = start + place[axis] * step
+            return data(*moved)
+
+        return te.compute(dims, pick, name="slice")
+
+    return op.te(compute, x, name="slice")
+
+
+@converter("Expand")
+def expand(op: Op) -> Any:
+    """Broadcast to a shape, which may itself be smaller than the tensor's."""
+    have, wanted = list(op.shape()), op.runtime_dims(1)
+    rank = max(len(have), len(wanted))
+    have = [1] * (rank - len(have)) + have
+    wanted = [1] * (rank - len(wanted)) + wanted
+    dims: list[Dim] = []
+    for left, right in zip(have, wanted, strict=True):
+        if is_static(left) and left == 1:
+            dims.append(right)
+        elif is_static(right) and right == 1 or op.arithmetic.equal(left, right):
+            dims.append(left)
+        elif is_static(left) and is_static(right):
+            raise InvalidModel(f"{have} does not broadcast with {wanted}")
+        else:
+            # A size known only at run time next to one that is not 1: they must be equal.
+            dims.append(left if is_static(left) else right)
+    if rank == op.ndim() and all(
+        op.arithmetic.equal(left, right) for left, right in zip(have, dims, strict=True)
+    ):
+        return op.value(0)
+    return R.broadcast_to(op.x(), relax.ShapeExpr(dims))
+
+
+@converter("Tile")
+def tile(op: Op) -> relax.Expr:
+    """Repeat the whole tensor along each axis."""
+    repeats = op.runtime_dims(1)
+    if all_static(repeats) and all(int(count) > 0 for count in repeats):
+        return R.tile(op.x(), [int(count) for count in repeats])
+
+    def compute(x: te.Tensor) -> te.Tensor:
+        dims = [size * count for size, count in zip(x.shape, repeats, strict=True)]
+        return te.compute(
+            dims,
+            lambda *i: x(*(tirx.floormod(p, s) for p, s in zip(i, x.shape, strict=True))),
+            name="tile",
+        )
+
+    return op.te(compute, op.x())
+
+
+@converter("ConstantOfShape")
+def constant_of_shape(op: Op) -> relax.Expr:
+    """Fill a shape with one number."""
+    value = op.attr("value")
+    number = np.zeros((), "float32") if value is None else np.asarray(value).reshape(())
+    return R.full(relax.ShapeExpr(op.runtime_dims(0)), op.const(number, str(number.dtype)), str(number.dtype))
+
+
+@converter("EyeLike")
+def eye_like(op: Op) -> relax.Expr:
+    """Return ones on a diagonal."""
+    import onnx
+
+    kind = op.attr("dtype")
+    dtype = op.dtype() if kind is None else str(onnx.helper.tensor_dtype_to_np_dtype(kind))
+    offset = int(op.attr("k", 0))
+    dims = op.shape()
+    return op.te(
+        lambda: te.compute(
+            list(dims), lambda i, j: tirx.Cast(dtype, j - i == offset), name="eye"
+        )
+    )
+
+
+@converter("Range")
+def arange(op: Op) -> relax.Expr:
+    """Count from start to limit; integer bounds may be symbolic or known only at run time."""
+    bounds: list[Dim] = []
+    for place in range(3):
+        dims = op.dims(place)
+        if dims is None:
+            raise op.unsupported("bounds that are computed at run time")
+        bounds.append(dims[0])
+    start, limit, step = bounds
+    if not is_static(step):
+        raise op.unsupported("a symbolic step")
+    if is_static(step) and step > 0:
+        length = op.arithmetic.truncdiv(limit - start + (step - 1), step)
+    else:
+        length = op.arithmetic.truncdiv(start - limit + (-step - 1), -step)
+    dtype = op.dtype()
+    return op.te(
+        lambda: te.compute(
+            [length], lambda i: (start + i * int(step)).astype(dtype), name="arange"
+        ),
+        name="arange",
+    )
+
+
+_PAD_MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate",
+              "wrap": "circular"}  # fmt: skip
+
+
+@converter("Pad", since=1)
+def pad_attribute(op: Op) -> Any:
+    """Pad by an attribute (opset 1 to 10)."""
+    pads = op.attr("pads") or op.attr("paddings")
+    return _pad(op, list(pads), list(range(op.ndim())), float(op.attr("value", 0.0)))
+
+
+@converter("Pad", since=11)
+def pad_input(op: Op) -> Any:
+    """Pad by an input, optionally only some axes (opset 11, 13, 18 and on)."""
+    axes = list(range(op.ndim()))
+    if op.has(3):
+        axes = [normalize_axis(axis, op.ndim()) for axis in op.ints(3, "axes")]
+    value: Any = 0
+    if op.has(2):
+        value = op.require_constant(2, "pad value").reshape(-1)[0]
+    return _pad(op, op.runtime_dims(1), axes, value)
+
+
+def _pad(op: Op, pads: list[Dim], axes: list[int], value: Any) -> Any:
+    rank = op.ndim()
+    before: list[Dim] = [0] * rank
+    after: list[Dim] = [0] * rank
+    for place, axis in enumerate(axes):
+        before[axis], after[axis] = pads[place], pads[len(axes) + place]
+    mode = op.attr("mode", "constant")
+    if mode not in _PAD_MODES:
+        raise InvalidModel(f"unknown pad mode {mode!r}")
+    if all_static([*before, *after]):
+        if not any(before) and not any(after):
+            return op.value(0)
+        if min(*before, *after) >= 0 and mode == "constant" and op.dtype() == "float32":
+            widths = [int(width) for pair in zip(before, after, strict=True) for width in pair]
+            return R.nn.pad(op.x(), widths, "constant", float(value))
+    return _general_pad(op, before, after, mode, np.asarray(value, numpy_dtype(op.dtype())))
+
+
+def _general_pad(
+    op: Op, before: list[Dim], after: list[Dim], mode: str, value: np.ndarray
+) -> relax.Expr:
+    """Pad by widths that may be negative or symbolic, in any mode."""
+
+    def source(place: Any, width: Dim, length: Any) -> Any:
+        inner = place - width
+        if mode == "edge":
+            return tirx.max(tirx.min(inner, length - 1), 0)
+        if mode == "wrap":
+            return tirx.floormod(inner, length)
+        if mode == "reflect":
+            period = tirx.max(2 * (length - 1), 1)
+            folded = tirx.floormod(inner, period)
+            return tirx.min(folded, period - folded)
+        return inner
+
+    def compute(x: te.Tensor) -> te.Tensor:
+        dims = [b + s + a for b, s, a in zip(before, x.shape, after, strict=True)]
+        fill = tirx.const(value.item(), str(value.dtype))
+
+        def pick(*i: Any) -> Any:
+            places = [source(p, b, s) for p, b, s in zip(i, before, x.shape, strict=True)]
+            if mode != "constant":
+                return x(*places)
+            inside = [
+                tirx.all(p >= 0, p < s) for p, s in zip(places, x.shape, strict=True)
+            ]
+            return tirx.if_then_else(tirx.all(*inside), x(*places), fill)
+
+        return te.compute(dims, pick, name="pad")
+
+    return op.te(compute, op.x(), name="pad")
+
+
+@converter("DepthToSpace")
+def depth_to_space(op: Op) -> relax.Expr:
+    """Move channels into blocks of pixels."""
+    n, c, h, w = op.shape()
+    block = int(op.attr("blocksize"))
+    left = op.arithmetic.truncdiv(c, block * block)
+    if op.attr("mode", "DCR") == "DCR":
+        split, axes = [n, block, block, left, h, w], [0, 3, 4, 1, 5, 2]
+    else:
+        split, axes = [n, left, block, block, h, w], [0, 1, 4, 2, 5, 3]
+    x = op.emit(R.reshape(op.x(), relax.ShapeExpr(split)))
+    x = op.emit(R.permute_dims(x, axes))
+    return R.reshape(x, relax.ShapeExpr([n, left, h * block, w * block]))
+
+
+@converter("SpaceToDepth")
+def space_to_depth(op: Op) -> relax.Expr:
+    """Move blocks of pixels into channels."""
+    n, c, h, w = op.shape()
+    block = int(op.attr("blocksize"))
+    rows, columns = op.arithmetic.truncdiv(h, block), op.arithmetic.truncdiv(w, block)
+    x = op.emit(R.reshape(op.x(), relax.ShapeExpr([n, c, rows, block, columns, block])))
+    x = op.emit(R.permute_dims(x, [0, 3, 5, 1, 2, 4]))
+    return R.reshape(x, relax.ShapeExpr([n, c * block * block, rows, columns]))

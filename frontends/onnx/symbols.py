@@ -1,0 +1,114 @@
+"""Name the symbolic dimensions of a model's inputs and apply the user's overrides."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import onnx
+from tvm import tirx
+
+from frontends.errors import InvalidModel
+from frontends.onnx.dims import Dim, DimArithmetic
+
+DynamicShapes = Mapping[str, Mapping[int, int | str] | Sequence[int | str | None]]
+
+# Exporters write these where they mean "unknown": two of them need not be equal.
+_MEANINGLESS = {"", "?", "None", "none", "-1", "unk", "unknown"}
+
+
+def sanitize(name: str) -> str:
+    """Return `name` as an identifier."""
+    cleaned = re.sub(r"\W+", "_", name).strip("_") or "v"
+    return f"v{cleaned}" if cleaned[0].isdigit() else cleaned
+
+
+class InputShapes:
+    """Gives every input its shape; one `dim_param` is one symbol, or one size, everywhere."""
+
+    def __init__(
+        self,
+        inputs: Sequence[onnx.ValueInfoProto],
+        dynamic_shapes: DynamicShapes | None,
+        arithmetic: DimArithmetic,
+        file: str,
+    ) -> None:
+        self._arithmetic, self._file = arithmetic, file
+        self._symbols: dict[str, tirx.Var] = {}
+        self._overrides: dict[str, dict[int, int | str]] = {}
+        self._renamed: dict[str, int | str] = {}
+        by_name = {value.name: value for value in inputs}
+        for name, wanted in (dynamic_shapes or {}).items():
+            if name not in by_name:
+                raise InvalidModel(
+                    f"dynamic_shapes names no input of the model (inputs: {', '.join(by_name)})",
+                    tensor=name, file=file,
+                )
+            self._add_override(by_name[name], wanted)
+
+    def _add_override(self, value: onnx.ValueInfoProto, wanted: Any) -> None:
+        pairs = wanted.items() if isinstance(wanted, Mapping) else enumerate(wanted)
+        declared = value.type.tensor_type.shape.dim
+        own = self._overrides.setdefault(value.name, {})
+        for axis, dim in pairs:
+            if dim is None:
+                continue
+            if not -len(declared) <= axis < len(declared):
+                raise InvalidModel(
+                    f"dynamic_shapes: axis {axis} is out of range for rank {len(declared)}",
+                    tensor=value.name, file=self._file,
+                )
+            if isinstance(dim, bool) or not isinstance(dim, (int, str)) or dim == "":
+                raise InvalidModel(
+                    f"dynamic_shapes: a dimension is a size or a name, not {dim!r}",
+                    tensor=value.name, file=self._file,
+                )
+            axis %= len(declared)
+            own[axis] = dim
+            param = declared[axis].dim_param
+            if param not in _MEANINGLESS:
+                other = self._renamed.setdefault(param, dim)
+                if other != dim:
+                    raise InvalidModel(
+                        f"dynamic_shapes: {param!r} is both {other!r} and {dim!r}",
+                        tensor=value.name, file=self._file,
+                    )
+
+    def shape_of(self, value: onnx.ValueInfoProto) -> list[Dim]:
+        """Return the shape of one input.
+
+        Raises:
+            InvalidModel: the model does not even say how many dimensions the input has.
+        """
+        tensor = value.type.tensor_type
+        if not tensor.HasField("shape"):
+            raise InvalidModel("the input's rank is unknown", tensor=value.name, file=self._file)
+        overrides = self._overrides.get(value.name, {})
+        shape: list[Dim] = []
+        for axis, dim in enumerate(tensor.shape.dim):
+            wanted: int | str | None = overrides.get(axis)
+            if wanted is None and dim.dim_param not in _MEANINGLESS:
+                wanted = self._renamed.get(dim.dim_param, dim.dim_param)
+            if wanted is None and dim.HasField("dim_value") and dim.dim_value >= 0:
+                wanted = dim.dim_value
+            if wanted is None:
+                wanted = f"{sanitize(value.name)}_dim{axis}"
+            shape.append(wanted if isinstance(wanted, int) else self.symbol(wanted))
+        return shape
+
+    def symbol(self, name: str) -> tirx.Var:
+        """Return the symbol of this name, the same one each time."""
+        name = sanitize(name)
+        if name not in self._symbols:
+            self._symbols[name] = tirx.Var(name, "int64")
+            self._arithmetic.declare(self._symbols[name])
+        return self._symbols[name]
+
+    def fresh(self, hint: str) -> tirx.Var:
+        """Return a symbol of a name that nothing else has."""
+        hint = sanitize(hint)
+        number = 0
+        while f"{hint}_{number}" in self._symbols:
+            number += 1
+        return self.symbol(f"{hint}_{number}")

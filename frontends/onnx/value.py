@@ -1,0 +1,91 @@
+"""A tensor while it is imported: a constant, a symbolic integer value, or a Relax expression."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from frontends.onnx.dims import Dim, as_dim, is_static
+
+
+@dataclass(eq=False)
+class Value:
+    """One tensor of the model.
+
+    Exactly one of `array` (its elements are known), `symbolic` (a small integer tensor whose
+    elements are dimension expressions: a NumPy object array) and `expr` (computed at run time)
+    is set at first; `expr` is filled in later when a run-time reader needs a known value.
+    """
+
+    name: str
+    dtype: str
+    array: np.ndarray | None = None
+    symbolic: np.ndarray | None = None
+    expr: relax.Expr | None = None
+
+    @staticmethod
+    def constant(name: str, array: np.ndarray) -> Value:
+        """Wrap a known tensor."""
+        return Value(name, str(array.dtype), array=array)
+
+    @staticmethod
+    def of_dims(name: str, dims: np.ndarray, dtype: str = "int64") -> Value:
+        """Wrap a tensor of dimension expressions; it is a constant if none is symbolic."""
+        if all(is_static(dim) for dim in dims.flat):
+            return Value.constant(name, dims.astype(dtype))
+        return Value(name, dtype, symbolic=dims)
+
+    @staticmethod
+    def of_expr(name: str, expr: relax.Expr) -> Value:
+        """Wrap a Relax tensor of known shape and dtype."""
+        return Value(name, dtype_of(expr), expr=expr)
+
+    @property
+    def shape(self) -> tuple[Dim, ...]:
+        """Return the shape; symbolic dimensions are TIR expressions."""
+        for known in (self.array, self.symbolic):
+            if known is not None:
+                return tuple(known.shape)
+        assert self.expr is not None
+        return tuple(as_dim(dim) for dim in self.expr.ty.shape.values)
+
+    @property
+    def ndim(self) -> int:
+        """Return the rank."""
+        return len(self.shape)
+
+    def dims(self) -> np.ndarray | None:
+        """Return the elements as dimension expressions, or None if they are unknown."""
+        if self.symbolic is not None:
+            return self.symbolic
+        if self.array is not None and self.array.dtype.kind in "iub":
+            return dim_array([int(item) for item in self.array.flat], self.array.shape)
+        return None
+
+    def describe(self) -> str:
+        """Return name, dtype and shape for an error message."""
+        shape = ", ".join(str(dim) for dim in self.shape)
+        kind = "constant " if self.array is not None else ""
+        return f"{self.name}: {kind}{self.dtype}[{shape}]"
+
+
+def relax_constant(array: np.ndarray) -> relax.Expr:
+    """Return a Relax constant of the array's own dtype (relax.const narrows 64-bit by default)."""
+    dense = np.ascontiguousarray(array).reshape(array.shape)
+    return relax.const(dense, str(array.dtype))
+
+
+def dtype_of(expr: relax.Expr) -> str:
+    """Return the dtype of a Relax tensor."""
+    return str(expr.ty.dtype.dtype)
+
+
+def dim_array(dims: list[Any], shape: tuple[int, ...] | None = None) -> np.ndarray:
+    """Return a NumPy object array of dimension expressions (NumPy must not look inside them)."""
+    result = np.empty(len(dims), dtype=object)
+    for place, dim in enumerate(dims):
+        result[place] = dim
+    return result.reshape(shape if shape is not None else (len(dims),))
