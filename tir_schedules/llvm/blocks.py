@@ -73,13 +73,17 @@ def expression_nodes(node: object) -> int:
 
 
 def inline_spatial(
-    sch: s_tir.Schedule, keep: tuple[str, ...] = (), recompute_limit: int | None = None
+    sch: s_tir.Schedule,
+    keep: tuple[str, ...] = (),
+    recompute_limit: int | None = None,
+    hot: str = "",
 ) -> None:
     """Inline every elementwise producer into its readers.
 
     Blocks named in `keep`, outputs, tagged blocks and reductions stay. A producer stays too when
     inlining it would make some reader's expression too large (a chain of squares doubles), or
-    when several blocks would recompute more than `recompute_limit` operations a point.
+    when several blocks would recompute more than `recompute_limit` operations a point. Into the
+    block named `hot`, which reads each operand many times, only plain copies are inlined.
     """
     for block in leaf_blocks(sch):
         stmt = sch.get(block)
@@ -88,6 +92,9 @@ def inline_spatial(
         if not is_spatial(sch, block) or len(stmt.writes) != 1:
             continue
         readers = sch.get_consumers(block)
+        names = [str(sch.get(reader).name_hint) for reader in readers]
+        if hot in names and expression_nodes(stmt.body):
+            continue
         if recompute_limit is not None and len(readers) > 1:
             if work_per_point(stmt.body) > recompute_limit:
                 continue

@@ -60,11 +60,10 @@ def pack_weight(w_kn: np.ndarray, machine: Machine) -> np.ndarray:
 def _split_rows(lead: Sequence[tirx.Expr]) -> int:
     """Return how many leading axes stay apart from the row axis that is tiled.
 
-    All axes join into one row axis as long as only the first of them is symbolic; otherwise only
-    the last one is tiled.
+    Static axes join into one row axis; beside a symbolic one, only the last axis is tiled.
     """
     long = [axis for axis, extent in enumerate(lead) if constant(extent) != 1]
-    if all(constant(lead[axis]) is not None for axis in long[1:]):
+    if len(long) <= 1 or all(constant(lead[axis]) is not None for axis in long):
         return 0
     return len(lead) - 1
 

@@ -75,19 +75,19 @@ def prepare_epilogue(sch: s_tir.Schedule, anchor: SBlockRV) -> SBlockRV:
     name = str(sch.get(anchor).name_hint)
     crop = str(sch.get(sch.get_consumers(anchor)[0]).name_hint)
     attempt = sch.copy()
-    inline_spatial(attempt)
+    inline_spatial(attempt, hot=name)
     readers = attempt.get_consumers(attempt.get_sblock(name))
     if len(readers) == 1 and is_spatial(attempt, readers[0]):
         reader = str(attempt.get(readers[0]).name_hint)
         try:
             _align_axes(attempt, attempt.get_sblock(name), readers[0])
-        except (s_tir.ScheduleError, ValueError):
+        except (ValueError, RuntimeError):  # TVM reports an index map it cannot invert as either
             reader = ""
         if reader:
-            inline_spatial(sch)
+            inline_spatial(sch, hot=name)
             _align_axes(sch, sch.get_sblock(name), sch.get_sblock(reader))
             return sch.get_sblock(reader)
-    inline_spatial(sch, keep=(crop,))
+    inline_spatial(sch, keep=(crop,), hot=name)
     block = sch.get_sblock(crop)
     _align_axes(sch, sch.get_sblock(name), block)
     return block
