@@ -1,0 +1,107 @@
+"""Matrix products on a CPU: constant weights are packed at compile time, the rest in the kernel.
+
+This runs on graph operators, before the general lowering, because it looks through the transposes
+of its operands: a transposed constant is packed as it should be, and a swap of the last two axes
+of a run-time operand becomes the kernel's `transpose` flag.
+"""
+
+from __future__ import annotations
+
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from relax_passes.lowering.rule import is_float32, static_shape
+from relax_passes.pass_base import PassContext
+
+
+def lower_matrix_products(mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
+    """Replace the float32 products of `mod` by calls of the CPU's own computations."""
+    if ctx.machine.kind != "llvm":
+        return mod
+    lowering = _MatrixProducts(mod, ctx)
+    for name, func in mod.functions_items():
+        if isinstance(func, relax.Function):
+            lowering.builder_.update_func(name, lowering.visit_expr(func))
+    return lowering.builder_.get()
+
+
+@mutator
+class _MatrixProducts(PyExprMutator):
+    def __init__(self, mod: tvm.IRModule, ctx: PassContext) -> None:
+        super().__init__(mod)
+        self.machine = ctx.machine
+        # A weight that several products share is packed once.
+        self.packed: dict[tuple[tvm.ir.GenericConst, bool], relax.Expr] = {}
+
+    def visit_call_(self, call: tvm.ir.Call) -> relax.Expr:
+        call = self.visit_expr_post_order(call)
+        if call.op != _MATMUL or not is_float32(call, *call.args):
+            return call
+        a, b = call.args
+        if not isinstance(call.ty.shape, relax.ShapeExpr) or b.ty.ndim < 2:
+            return call
+        weight, swapped = self._strip_swap(b)
+        if isinstance(weight, tvm.ir.GenericConst) and b.ty.ndim == 2:
+            return self._with_constant(call, a, weight, swapped)
+        if a.ty.ndim < 2 or _is_empty(a) or _is_empty(b):
+            return call
+        return self._of_values(call, a, b)
+
+    def _with_constant(
+        self, call: tvm.ir.Call, a: relax.Expr, weight: tvm.ir.GenericConst, swapped: bool
+    ) -> relax.Expr:
+        from tir_schedules.llvm.matmul import matmul_packed, pack_weight
+
+        rows, cols = static_shape(weight)
+        depth, width = (cols, rows) if swapped else (rows, cols)
+        if depth == 0 or width == 0 or _is_empty(a):
+            return call
+        key = (weight, swapped)
+        if key not in self.packed:
+            values = weight.value.numpy()
+            packed = pack_weight(values.T if swapped else values, self.machine)
+            self.packed[key] = relax.const(packed)
+        return self.builder_.call_te(
+            matmul_packed, a, self.packed[key], n=width, primfunc_name_hint="matmul"
+        )
+
+    def _of_values(self, call: tvm.ir.Call, a: relax.Expr, b: relax.Expr) -> relax.Expr:
+        from tir_schedules.llvm.batch_matmul import batch_matmul
+
+        left, transpose_a = self._strip_swap(a)
+        right, transpose_b = self._strip_swap(b)
+        return self.builder_.call_te(
+            batch_matmul,
+            left,
+            right,
+            transpose_a=transpose_a,
+            transpose_b=transpose_b,
+            primfunc_name_hint="batch_matmul",
+        )
+
+    def _strip_swap(self, value: relax.Expr) -> tuple[relax.Expr, bool]:
+        """Return the operand of a swap of the last two axes and True, or `value` and False."""
+        if not isinstance(value, relax.Var):
+            return value, False
+        producer = self.lookup_binding(value)
+        if not isinstance(producer, tvm.ir.Call) or producer.op != _PERMUTE:
+            return value, False
+        rank = value.ty.ndim
+        order = (
+            list(range(rank))[::-1]
+            if producer.attrs.axes is None
+            else [int(axis) % rank for axis in producer.attrs.axes]
+        )
+        if order != [*range(rank - 2), rank - 1, rank - 2]:
+            return value, False
+        return producer.args[0], True
+
+
+def _is_empty(value: relax.Expr) -> bool:
+    """Return whether a tensor has a dimension of extent 0."""
+    return any(isinstance(d, tvm.tirx.IntImm) and int(d) == 0 for d in value.ty.shape.values)
+
+
+_MATMUL = tvm.ir.Op.get("relax.matmul")
+_PERMUTE = tvm.ir.Op.get("relax.permute_dims")

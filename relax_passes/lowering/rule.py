@@ -1,0 +1,40 @@
+"""What a lowering rule is, and how to fall back on TVM's own rule for an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tvm
+from tvm import relax
+
+# Takes the builder of the new module and the call; returns what computes the same value.
+LoweringRule = Callable[[relax.BlockBuilder, tvm.ir.Call], relax.Expr]
+
+
+def default_lowering(bb: relax.BlockBuilder, call: tvm.ir.Call) -> relax.Expr:
+    """Lower `call` by the rule TVM registers for its operator, or return it unchanged."""
+    rule = call.op.get_attr("FLegalize")
+    return call if rule is None else rule(bb, call)
+
+
+def is_float32(*values: relax.Expr) -> bool:
+    """Return whether all values are float32 tensors of known rank."""
+    return all(
+        isinstance(v.ty, relax.TensorType) and v.ty.ndim >= 0 and dtype_of(v) == "float32"
+        for v in values
+    )
+
+
+def dtype_of(value: relax.Expr) -> str:
+    """Return the element type of a tensor as a string, "" where it is unknown."""
+    dtype = value.ty.dtype
+    return "" if dtype is None else str(getattr(dtype, "dtype", dtype))
+
+
+def static_shape(value: relax.Expr) -> tuple[int, ...] | None:
+    """Return the shape of a tensor as integers, or None where a dimension is symbolic."""
+    shape = getattr(value.ty, "shape", None)
+    dims = getattr(shape, "values", None)
+    if dims is None or not all(isinstance(d, tvm.tirx.IntImm) for d in dims):
+        return None
+    return tuple(int(d) for d in dims)
