@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import tvm_ffi
 from tvm import s_tir
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import IterVar, Var
 
-from tir_schedules.llvm.blocks import constant
+from tir_schedules.llvm.blocks import constant, is_reduction, leaf_blocks, new_schedule
+from tir_schedules.llvm.reduction_tail import split_reduction_tail
 from tir_schedules.machine import Machine
 
 # Four registers of partial results hide the latency of an addition.
@@ -39,6 +42,45 @@ def split_loops(sch: s_tir.Schedule, block: SBlockRV) -> tuple[list[LoopRV], lis
     return kept, reduced
 
 
+def accumulator_width(length: int, lanes: int, exact: bool) -> int | None:
+    """Return how many partial results a reduction of `length` steps keeps, None for one.
+
+    Counts latencies: a step of up to four registers takes as long as one addition, and so does
+    each step of the tail and of the final combination.
+
+    Args:
+        length: Steps of the reduction.
+        lanes: Elements of a vector register.
+        exact: Whether the width has to divide the length.
+    """
+    costs = {
+        width: length // width + length % width + width // lanes + lanes
+        for width in (_REGISTERS * lanes, 2 * lanes, lanes)
+        if length >= width and (not exact or length % width == 0)
+    }
+    best = min(costs, key=lambda width: costs[width], default=None)
+    return best if best is not None and costs[best] < length else None
+
+
+def split_tails(sch: s_tir.Schedule, machine: Machine) -> s_tir.Schedule:
+    """Split a tail off each reduction along one contiguous axis that lanes do not divide."""
+    func = sch.mod["main"]
+    for block in leaf_blocks(sch):
+        _, reduced = split_loops(sch, block)
+        stmt = sch.get(block)
+        if len(reduced) != 1 or len(stmt.writes) != 1 or not is_reduction(sch, block):
+            continue
+        length = constant(sch.get(reduced[0]).extent)
+        lanes = machine.lanes(str(stmt.writes[0].source.dtype))
+        if length is None:
+            continue
+        width = accumulator_width(length, lanes, exact=False)
+        if width is not None and length % width:
+            with contextlib.suppress(ValueError):  # an irregular block keeps its one loop
+                func = split_reduction_tail(func, str(stmt.name_hint), length - length % width)
+    return new_schedule(func)
+
+
 def accumulate_in_lanes(
     sch: s_tir.Schedule, block: SBlockRV, machine: Machine
 ) -> list[SBlockRV]:
@@ -61,10 +103,9 @@ def accumulate_in_lanes(
         if extent is None:
             return [block]
         length *= extent
-    widths = [width for width in (_REGISTERS * lanes, lanes) if length % width == 0]
-    if not widths or length < 2 * lanes:
+    width = accumulator_width(length, lanes, exact=True)
+    if width is None:
         return [block]
-    width = widths[0]
     name = str(stmt.name_hint)
     attempt = sch.copy()
     try:
@@ -89,8 +130,13 @@ def _factor(sch: s_tir.Schedule, block: SBlockRV, width: int, axis: int) -> SBlo
 
 
 def vectorize_lanes(sch: s_tir.Schedule, block: SBlockRV, machine: Machine) -> None:
-    """Vectorize the lane loop of a partial reduction, its initial value included."""
+    """Vectorize the lane loop of a partial reduction, its initial value included.
+
+    A reduction without lanes only has its initial value moved out of the loop.
+    """
     kept, steps = split_loops(sch, block)
+    if not steps:
+        return
     lanes = machine.lanes(str(sch.get(block).writes[0].source.dtype))
     lane = next(
         (
@@ -101,8 +147,11 @@ def vectorize_lanes(sch: s_tir.Schedule, block: SBlockRV, machine: Machine) -> N
         None,
     )
     if lane is None or len(steps) != 1:
+        sch.decompose_reduction(block, steps[0])
         return
     (step,) = steps
+    if (constant(sch.get(step).extent) or 0) <= _REGISTERS:
+        sch.unroll(step)
     sch.reorder(step, lane)
     sch.vectorize(lane)
     init = sch.decompose_reduction(block, step)

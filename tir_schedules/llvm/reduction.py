@@ -26,7 +26,12 @@ from tir_schedules.llvm.blocks import (
     work_per_point,
 )
 from tir_schedules.llvm.elementwise import parallel_outer, schedule_map
-from tir_schedules.llvm.lane_reduction import accumulate_in_lanes, split_loops, vectorize_lanes
+from tir_schedules.llvm.lane_reduction import (
+    accumulate_in_lanes,
+    split_loops,
+    split_tails,
+    vectorize_lanes,
+)
 from tir_schedules.machine import Machine
 from tir_schedules.rule import Decline, Rule
 
@@ -113,6 +118,7 @@ def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
     if any(rule_tag(sch, block) for block in leaf_blocks(sch)):
         raise Decline("has a block with a rule of its own")
     inline_spatial(sch, recompute_limit=_RECOMPUTE)
+    sch = split_tails(sch, machine)
     blocks = leaf_blocks(sch)
     if not any(is_reduction(sch, block) for block in blocks):
         raise Decline("has no reduction")

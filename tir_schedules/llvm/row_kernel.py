@@ -25,7 +25,7 @@ from tir_schedules.llvm.blocks import (
     work_per_point,
 )
 from tir_schedules.llvm.elementwise import parallel_outer
-from tir_schedules.llvm.lane_reduction import accumulate_in_lanes, vectorize_lanes
+from tir_schedules.llvm.lane_reduction import accumulate_in_lanes, split_tails, vectorize_lanes
 from tir_schedules.machine import Machine
 from tir_schedules.rule import Decline, Rule
 
@@ -88,6 +88,7 @@ def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
     if any(rule_tag(sch, block) for block in leaf_blocks(sch)):
         raise Decline("has a block with a rule of its own")
     inline_spatial(sch, recompute_limit=_RECOMPUTE)
+    sch = split_tails(sch, machine)
     blocks = leaf_blocks(sch)
     reductions = [block for block in blocks if is_reduction(sch, block)]
     outputs = [block for block in blocks if is_output(sch, block)]
