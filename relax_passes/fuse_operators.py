@@ -8,22 +8,22 @@ makes one PrimFunc of each group.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import tvm
 import tvm_ffi
 from tvm import relax, tirx
 from tvm.relax import analysis as relax_analysis
 
-from relax_passes.analysis.category import Category, categorize
+from relax_passes.analysis.category import Category, categorize, compute_blocks
 from relax_passes.analysis.fusion_table import FUSION_TABLE, When
 from relax_passes.analysis.post_dominator import immediate_post_dominators
 from relax_passes.pass_base import PassContext, graph_pass
 
 NAME = "fuse_operators"
-# A fused kernel keeps its live values in registers; beyond this many calls they spill and the
-# generated code outgrows the instruction cache.
-MAX_CALLS = 48
+# A fused kernel keeps its live values in registers; beyond this many compute blocks they spill and
+# the generated code outgrows the instruction cache.
+MAX_BLOCKS = 48
 
 
 @graph_pass(name=NAME, phase="fuse")
@@ -55,18 +55,23 @@ def fuse_operators(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, b
 
 
 class _Categories:
-    """Categories of a module's PrimFuncs, each computed once."""
+    """Categories and sizes of a module's PrimFuncs, each computed once."""
 
     def __init__(self, mod: tvm.IRModule) -> None:
         self._mod = mod
-        self._known: dict[str, Category] = {}
+        self._known: dict[str, tuple[Category, int]] = {}
 
-    def of(self, callee: tvm.ir.GlobalVar) -> Category:
+    def of(self, callee: tvm.ir.GlobalVar | None) -> tuple[Category, int]:
+        """Return the category of a callee and how many compute blocks it has."""
+        if callee is None:
+            return Category.OPAQUE, 1
         name = callee.name_hint
         if name not in self._known:
             func = self._mod[callee]
             self._known[name] = (
-                categorize(func).category if isinstance(func, tirx.PrimFunc) else Category.OPAQUE
+                (categorize(func).category, len(compute_blocks(func)))
+                if isinstance(func, tirx.PrimFunc)
+                else (Category.OPAQUE, 1)
             )
         return self._known[name]
 
@@ -77,7 +82,8 @@ class _Group:
 
     nodes: list[int]
     category: Category
-    anchor: int | None = field(default=None)
+    blocks: int
+    anchor: int | None = None
 
 
 def _fuse_block(
@@ -96,7 +102,7 @@ def _fuse_block(
         members = [grouping.bindings[n] for n in group.nodes]
         fused = _emit_group(members, builder)
         if fused is None:
-            ctx.log.decline(NAME, members[-1].var.name_hint, "a symbolic size is not derivable")
+            ctx.log.decline(NAME, members[-1].var.name, "a symbolic size is not derivable")
             continue
         merged += len(members) - 1
         replaced.update({n: None for n in group.nodes})
@@ -121,10 +127,9 @@ class _Grouping:
             for used in relax_analysis.free_vars(binding.value):
                 if used in index:
                     self.readers[index[used]].append(i)
-            callee = _callee(binding)
-            category = Category.OPAQUE if callee is None else categories.of(callee)
+            category, size = categories.of(_callee(binding))
             anchored = Category.REDUCTION <= category < Category.OPAQUE
-            self._group.append(_Group([i], category, i if anchored else None))
+            self._group.append(_Group([i], category, size, i if anchored else None))
         self.post_dominator = immediate_post_dominators(self.readers, escapes)
 
     def grow(self) -> None:
@@ -170,11 +175,12 @@ class _Grouping:
                 return None
             if producer.anchor is not None and not self._same_shape(node, inner):
                 return None
-        if len(anchored) > 1 or sum(len(g.nodes) for g in joined.values()) > MAX_CALLS:
+        if len(anchored) > 1 or sum(g.blocks for g in joined.values()) > MAX_BLOCKS:
             return None
         union = _Group(
             [n for g in joined.values() for n in g.nodes],
             max(g.category for g in joined.values()),
+            sum(g.blocks for g in joined.values()),
             anchored[0].anchor if anchored else None,
         )
         for n in union.nodes:

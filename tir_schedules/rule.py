@@ -11,6 +11,9 @@ from tvm.tirx import PrimFunc
 from tir_schedules.machine import Machine
 
 
+FAILED = "failed"  # how the reason of a rule that raised something else than `Decline` begins
+
+
 class Decline(Exception):
     """Raised by a rule that does not apply; the text is the reason shown in the report."""
 
@@ -50,7 +53,7 @@ def apply_rules(func: PrimFunc, machine: Machine, rules: Iterable[Rule]) -> Sche
             declined.append((rule.name, str(reason)))
         except Exception as fault:  # a rule may never abort a build: its fault is its reason
             lines = str(fault).strip().splitlines()
-            declined.append((rule.name, f"failed: {lines[-1] if lines else repr(fault)}"))
+            declined.append((rule.name, f"{FAILED}: {lines[-1] if lines else repr(fault)}"))
         else:
             return Scheduled(scheduled, rule.name, tuple(declined))
     raise RuntimeError(f"no rule scheduled the function: {declined}")

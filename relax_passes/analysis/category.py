@@ -47,7 +47,7 @@ class Verdict:
 
 def categorize(func: PrimFunc) -> Verdict:
     """Return the category of an unscheduled PrimFunc, with the accesses that justify it."""
-    blocks = _blocks(func)
+    blocks = compute_blocks(func)
     if not blocks:
         return Verdict(Category.OPAQUE, "", ())
     verdicts = [_categorize_block(block) for block in blocks]
@@ -56,7 +56,7 @@ def categorize(func: PrimFunc) -> Verdict:
     return max(verdicts, key=lambda verdict: verdict.category)
 
 
-def _blocks(func: PrimFunc) -> list[SBlock]:
+def compute_blocks(func: PrimFunc) -> list[SBlock]:
     """Return the compute blocks of `func` in order, without the root block."""
     found: list[SBlock] = []
     tvm_ffi.structural_walk(func.body, (SBlock, found.append), order="pre")

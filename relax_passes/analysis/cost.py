@@ -1,0 +1,29 @@
+"""What a kernel costs: floating-point operations and bytes that cross its boundary."""
+
+from __future__ import annotations
+
+import math
+
+import tvm
+from tvm import s_tir
+from tvm.tirx import IntImm, PrimFunc
+from tvm.tirx.buffer import BufferType
+
+
+def kernel_cost(func: PrimFunc) -> tuple[int, int]:
+    """Return (FLOPs, bytes read and written once) of an unscheduled PrimFunc.
+
+    Symbolic sizes count as 1; multiply-add counts as two FLOPs; a loop nest that TVM's counter
+    cannot see through (data-dependent bounds) counts as no FLOPs.
+    """
+    try:
+        flops = int(s_tir.analysis.estimate_tir_flops(func.body))
+    except (tvm.error.TVMError, ValueError, TypeError, RuntimeError):
+        flops = 0
+    moved = 0
+    for buffer in func.params:
+        if not isinstance(buffer.ty, BufferType):
+            continue
+        shape = [int(dim.value) if isinstance(dim, IntImm) else 1 for dim in buffer.shape]
+        moved += math.prod(shape) * tvm.runtime.DataType(str(buffer.dtype)).itemsize
+    return flops, moved

@@ -1,0 +1,34 @@
+"""The last step: what is left of Relax becomes VM instructions, the kernels become machine code."""
+
+from __future__ import annotations
+
+import tvm
+from tvm import relax
+
+from relax_passes.pass_base import PassContext
+
+
+def build_executable(mod: tvm.IRModule, ctx: PassContext) -> relax.VMExecutable:
+    """Build a module whose memory is explicit and whose kernels are scheduled.
+
+    Args:
+        mod: The module after the last phase of the pipeline.
+        ctx: Gives the target.
+
+    Raises:
+        tvm.error.TVMError: If code generation fails.
+    """
+    lower_to_vm = tvm.transform.Sequential(
+        [
+            relax.transform.ToNonDataflow(),
+            relax.transform.RemovePurityChecking(),
+            relax.transform.CallTIRRewrite(),
+            relax.transform.LowerAllocTensor(),
+            relax.transform.KillAfterLastUse(),
+            relax.transform.LowerRuntimeBuiltin(),
+            relax.transform.ComputePrimValue(),
+            relax.transform.VMShapeLower(),
+            relax.transform.AttachGlobalSymbol(),
+        ]
+    )
+    return tvm.compile(mod, target=ctx.target, relax_pipeline=lower_to_vm)

@@ -1,0 +1,110 @@
+"""Which storage each variable names, and over which steps that storage must keep its bytes.
+
+Step i is the i-th binding of `main`. Views (reshape, match_cast, tuples and their elements) name
+the storage of what they look at, so a storage lives until the last use of its last name. A call
+this analysis knows nothing about may return a view of any argument, so its result names them all.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import tvm
+from tvm import relax
+from tvm.relax import analysis as relax_analysis
+from tvm.tirx import IntImm
+
+CALL_TIR = "relax.call_tir"
+RESHAPE = "relax.reshape"
+
+
+@dataclass
+class Storage:
+    """A run of bytes that one kernel result occupies; `upper` is the step after its last use.
+
+    `size` is None where a dimension is symbolic. An `escapes` storage is returned to the caller.
+    `host` is the storage whose bytes it overwrites, if it is written in place.
+    """
+
+    ty: relax.TensorType
+    size: int | None
+    lower: int
+    upper: int
+    escapes: bool = False
+    host: int | None = None
+
+    @property
+    def planned(self) -> bool:
+        """Whether the storage has a place in the arena."""
+        return self.size is not None and not self.escapes
+
+
+@dataclass
+class LiveRanges:
+    """Storages of a function, the storages each variable names, and each call_tir's own ones."""
+
+    storages: list[Storage] = field(default_factory=list)
+    names: dict[relax.Expr, frozenset[int]] = field(default_factory=dict)
+    results: dict[relax.Expr, tuple[int, ...]] = field(default_factory=dict)
+
+    def host_of(self, index: int) -> int:
+        """Return the storage whose bytes hold storage `index`."""
+        while (host := self.storages[index].host) is not None:
+            index = host
+        return index
+
+    def of(self, expr: relax.Expr) -> frozenset[int]:
+        """Return the storages an expression may read: those of all variables in it."""
+        used = (self.names.get(var, frozenset()) for var in relax_analysis.free_vars(expr))
+        return frozenset().union(*used)
+
+
+def analyze_live_ranges(bindings: list[relax.Binding], result: relax.Expr) -> LiveRanges:
+    """Compute the live ranges of a straight-line sequence that returns `result`.
+
+    Args:
+        bindings: Bindings in the order they run.
+        result: The function's result; the storages it names escape.
+    """
+    live = LiveRanges()
+    for step, binding in enumerate(bindings):
+        value = binding.value
+        read = live.of(value)
+        for index in read:
+            live.storages[index].upper = step + 1
+        if is_call_to(value, CALL_TIR):
+            own = []
+            for ty in result_types(binding.var.ty):
+                own.append(len(live.storages))
+                live.storages.append(Storage(ty, static_bytes(ty), step, step + 1))
+            live.results[binding.var] = tuple(own)
+            live.names[binding.var] = frozenset(own)
+        elif isinstance(value, relax.TupleGetItem):
+            own = live.results.get(value.tuple_value, ())
+            picked = frozenset(own[value.index : value.index + 1])
+            live.names[binding.var] = picked or read
+        else:
+            live.names[binding.var] = read
+    for index in live.of(result):
+        live.storages[index].upper = len(bindings) + 1
+        live.storages[index].escapes = True
+    return live
+
+
+def is_call_to(value: relax.Expr, op: str) -> bool:
+    """Tell whether an expression calls the operator of that name."""
+    return isinstance(value, relax.Call) and value.op == tvm.ir.Op.get(op)
+
+
+def result_types(ty: tvm.ir.Type) -> list[relax.TensorType]:
+    """Return the tensor types a call_tir writes, in order."""
+    return list(ty.fields) if isinstance(ty, relax.TupleType) else [ty]
+
+
+def static_bytes(ty: relax.TensorType) -> int | None:
+    """Return a tensor's size in bytes, None where a dimension is symbolic."""
+    if ty.shape is None or not all(isinstance(dim, IntImm) for dim in ty.shape):
+        return None
+    itemsize = (tvm.runtime.DataType(str(ty.dtype)).bits + 7) // 8
+    return math.prod(int(dim.value) for dim in ty.shape) * itemsize

@@ -1,0 +1,224 @@
+"""Make memory explicit: one arena per call, an offset for each intermediate, outputs allocated fresh.
+
+`call_tir` becomes a call of the PrimFunc for effect, on tensors cut from the arena by
+`R.memory.alloc_tensor(storage, offset)`. What has a symbolic size, or is returned to the caller,
+comes from the run-time pool instead, so both kinds of tensor may live in one function.
+"""
+
+from __future__ import annotations
+
+import tvm
+import tvm_ffi
+from tvm import relax, te, tirx
+from tvm.tirx.buffer import BufferType
+
+from relax_passes.memory.in_place import choose_in_place, in_place_variant
+from relax_passes.memory.live_ranges import (
+    CALL_TIR,
+    LiveRanges,
+    analyze_live_ranges,
+    is_call_to,
+    result_types,
+)
+from relax_passes.memory.plan_offsets import Plan, plan_offsets
+from relax_passes.pass_base import PassContext, graph_pass
+from relax_passes.schedule_kernels import schedule_kernel
+
+NAME = "plan_memory"
+_DEVICE_INDEX = 0
+
+
+@graph_pass(name=NAME, phase="memory")
+def plan_memory(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool]:
+    """Place every intermediate of `main` in one arena, at offsets packed by live range."""
+    main = relax.transform.ToNonDataflow()(mod)["main"]
+    bindings = [binding for block in main.body.blocks for binding in block.bindings]
+    if any(is_call_to(b.value, "relax.memory.alloc_storage") for b in bindings):
+        return mod, False
+    mod = _accept_offsets(mod)
+    live = analyze_live_ranges(bindings, main.body.body)
+    naive = sum(storage.size for storage in live.storages if storage.planned)
+    in_place = choose_in_place(mod, bindings, live)
+    planned = [i for i, s in enumerate(live.storages) if s.planned and s.host is None]
+    plan = plan_offsets(
+        [(live.storages[i].lower, live.storages[i].upper, live.storages[i].size) for i in planned]
+    )
+    offsets = dict(zip(planned, plan.offsets))
+    rewriter = _Rewriter(mod, ctx, live, in_place, offsets, plan.peak)
+    mod = rewriter.rewrite(main, bindings)
+    _report(ctx, plan, naive, len(planned), len(in_place))
+    return mod, True
+
+
+def _report(ctx: PassContext, plan: Plan, naive: int, planned: int, in_place: int) -> None:
+    ctx.log.metrics["arena_bytes"] = plan.peak
+    ctx.log.metrics["lower_bound_bytes"] = plan.lower_bound
+    ctx.log.metrics["naive_bytes"] = naive
+    ctx.log.fire(
+        NAME,
+        f"{planned} tensors in {plan.peak} bytes (bound {plan.lower_bound}, naive {naive}), "
+        f"{in_place} results in place",
+    )
+
+
+def _accept_offsets(mod: tvm.IRModule) -> tvm.IRModule:
+    """Let every PrimFunc take buffers that start anywhere in their storage.
+
+    A TIR buffer is matched with a zero element offset unless it declares an offset factor.
+    """
+    functions = {}
+    for var, func in mod.functions.items():
+        if isinstance(func, tirx.PrimFunc):
+            renamed = {
+                p: tirx.decl_buffer(p.shape, p.dtype, p.name, offset_factor=1)
+                for p in func.params
+                if isinstance(p.ty, BufferType)
+            }
+            func = replace_buffers(func, renamed, [renamed.get(p, p) for p in func.params])
+        functions[var] = func
+    return tvm.IRModule(functions, attrs=mod.attrs)
+
+
+def replace_buffers(
+    func: tirx.PrimFunc, renamed: dict[tirx.Var, tirx.Var], params: list[tirx.Var]
+) -> tirx.PrimFunc:
+    """Return `func` with other parameters and each buffer replaced as `renamed` says."""
+    body = tvm_ffi.structural_map(func.body, (tirx.Var, lambda v: renamed.get(v, v)))
+    return tirx.PrimFunc(params, body, func.ret_type, func.attrs)
+
+
+class _Rewriter:
+    """Emits `main` again, with allocations and calls for effect."""
+
+    def __init__(
+        self,
+        mod: tvm.IRModule,
+        ctx: PassContext,
+        live: LiveRanges,
+        in_place: dict[relax.Var, int],
+        offsets: dict[int, int],
+        arena_bytes: int,
+    ) -> None:
+        self._builder = relax.BlockBuilder(mod)
+        self._mod, self._ctx, self._live = mod, ctx, live
+        self._in_place, self._offsets, self._arena_bytes = in_place, offsets, arena_bytes
+        self._arena: relax.Var | None = None
+        self._new: dict[relax.Expr, relax.Expr] = {}
+        self._variants: dict[tuple[tvm.ir.GlobalVar, int], tvm.ir.GlobalVar] = {}
+
+    def rewrite(self, main: relax.Function, bindings: list[relax.Binding]) -> tvm.IRModule:
+        builder = self._builder
+        # Built under another name first: `main` cannot be replaced while it is being read.
+        with builder.function(
+            "planned_main", main.params, attrs=dict(main.attrs or {}), pure=False
+        ):
+            if self._offsets and self._arena_bytes:
+                shape = relax.ShapeExpr([self._arena_bytes])
+                storage = relax.op.memory.alloc_storage(shape, _DEVICE_INDEX, "global", "uint8")
+                self._arena = builder.emit(storage, "arena")
+            for binding in bindings:
+                self._emit(binding)
+            builder.emit_func_output(self._own_results(main))
+        mod = builder.finalize()
+        functions = {v.name_hint: f for v, f in mod.functions.items()}
+        planned = functions.pop("planned_main")
+        if "global_symbol" in (main.attrs or {}):
+            planned = planned.with_attr("global_symbol", "main")
+        functions["main"] = planned
+        return tvm.IRModule(functions, attrs=mod.attrs)
+
+    def _emit(self, binding: relax.Binding) -> None:
+        var, value = binding.var, binding.value
+        if isinstance(binding, relax.MatchCast):
+            cast = relax.MatchCast(relax.Var(var.name, binding.ty), self._map(value), binding.ty)
+            self._builder.emit_normalized(cast)
+            self._new[var] = cast.var
+        elif is_call_to(value, CALL_TIR):
+            self._emit_kernel(var, value)
+        elif isinstance(value, relax.Tuple):
+            self._new[var] = self._map(value)
+        elif isinstance(value, relax.TupleGetItem) and isinstance(
+            self._map(value.tuple_value), relax.Tuple
+        ):
+            self._new[var] = self._map(value.tuple_value).fields[value.index]
+        elif isinstance(value, relax.Var):
+            self._new[var] = self._map(value)
+        else:
+            self._new[var] = self._builder.emit(self._map(value), var.name)
+
+    def _emit_kernel(self, var: relax.Var, call: relax.Call) -> None:
+        callee, packed, *symbols = call.args
+        inputs = [self._map(arg) for arg in packed.fields]
+        operand = self._in_place.get(var)
+        if operand is not None:
+            callee = self._variant(callee, operand)
+            self._builder.emit(relax.Call(callee, [*inputs, *symbols]), "_")
+            self._new[var] = inputs[operand]
+            return
+        outputs = [
+            self._allocate(index, ty, var.name)
+            for index, ty in zip(self._live.results[var], result_types(var.ty))
+        ]
+        shapes = [dim for symbol in symbols for dim in symbol.values]
+        self._builder.emit(relax.Call(callee, [*inputs, *outputs, *shapes]), "_")
+        single = not isinstance(var.ty, relax.TupleType)
+        self._new[var] = outputs[0] if single else relax.Tuple(outputs)
+
+    def _allocate(self, index: int, ty: relax.TensorType, name: str) -> relax.Var:
+        if index in self._offsets:
+            tensor = relax.op.memory.alloc_tensor(
+                self._arena, self._offsets[index], ty.shape, str(ty.dtype)
+            )
+        else:
+            tensor = relax.op.builtin.alloc_tensor(ty.shape, str(ty.dtype), _DEVICE_INDEX, "global")
+        return self._builder.emit(tensor, name)
+
+    def _variant(self, callee: tvm.ir.GlobalVar, operand: int) -> tvm.ir.GlobalVar:
+        if (callee, operand) not in self._variants:
+            func = in_place_variant(self._mod[callee], operand)
+            name = f"{callee.name_hint}_in_place"
+            self._variants[callee, operand] = self._builder.add_func(func, name)
+        return self._variants[callee, operand]
+
+    def _map(self, expr: relax.Expr) -> relax.Expr:
+        if expr in self._new:
+            return self._new[expr]
+        return tvm_ffi.structural_map(expr, (relax.Var, lambda v: self._new.get(v, v)))
+
+    def _own_results(self, main: relax.Function) -> relax.Expr:
+        """Return the function's result, with a copy of each part that is not its own tensor.
+
+        A part that is an input, a constant, or a second name of another part would otherwise
+        change when its owner does.
+        """
+        taken: set[int] = set()
+
+        def own(old: relax.Expr, new: relax.Expr) -> relax.Expr:
+            if isinstance(new, relax.Tuple):
+                olds = old.fields if isinstance(old, relax.Tuple) else [None] * len(new.fields)
+                return relax.Tuple([own(o, n) for o, n in zip(olds, new.fields)])
+            if not isinstance(new.ty, relax.TensorType):
+                return new
+            storages = frozenset() if old is None else self._live.of(old)
+            if old is not None and storages and not storages & taken:
+                taken.update(storages)
+                return new
+            if old is None and isinstance(new, relax.Var) and hash(new) not in taken:
+                taken.add(hash(new))
+                return new
+            return self._copy(new)
+
+        return own(main.body.body, self._map(main.body.body))
+
+    def _copy(self, value: relax.Expr) -> relax.Var:
+        shape, dtype = list(value.ty.shape), str(value.ty.dtype)
+        source = te.placeholder(shape, dtype, name="source")
+        copied = te.compute(shape, lambda *i: source(*i), name="copied")
+        func = te.create_prim_func([source, copied]).without_attr("global_symbol")
+        func, _ = schedule_kernel(func, self._ctx)
+        func = list(_accept_offsets(tvm.IRModule({"copy": func})).functions.values())[0]
+        callee = self._builder.add_func(func, "copy")
+        tensor = relax.op.builtin.alloc_tensor(value.ty.shape, dtype, _DEVICE_INDEX, "global")
+        result = self._builder.emit(tensor, "copied")
+        self._builder.emit(relax.Call(callee, [value, result]), "_")
+        return result

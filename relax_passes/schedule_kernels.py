@@ -1,0 +1,88 @@
+"""Schedule every PrimFunc: the first rule that does not decline wins, equal kernels become one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax, tirx
+
+from relax_passes.analysis.cost import kernel_cost
+from relax_passes.analysis.overwrite import IN_PLACE_OPERANDS, overwritable_operands
+from relax_passes.pass_base import PassContext, graph_pass
+from tir_schedules import Scheduled, schedule_func
+from tir_schedules.rule import FAILED
+
+NAME = "schedule_kernels"
+SCHEDULED = "tirx.is_scheduled"
+FALLBACK = "fallback"
+
+
+@graph_pass(name=NAME, phase="schedule")
+def schedule_kernels(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool]:
+    """Schedule every PrimFunc by the target's rules; report the rule and each decline."""
+    mod, merged = merge_equal_kernels(mod)
+    kernels: list[dict[str, Any]] = []
+    for var, func in mod.functions.items():
+        if not isinstance(func, tirx.PrimFunc) or is_scheduled(func):
+            continue
+        scheduled, result = schedule_kernel(func, ctx)
+        mod.update_func(var, scheduled)
+        flops, moved = kernel_cost(func)
+        name = var.name_hint
+        kernels.append({"name": name, "rule": result.rule, "flops": flops, "bytes": moved})
+        for rule, reason in result.declined:
+            # A rule for another kind of kernel declines as a matter of course; what matters is a
+            # rule that failed, and every reason where only the fallback was left.
+            if result.rule == FALLBACK or reason.startswith(FAILED):
+                ctx.log.decline(f"{NAME}/{rule}", name, reason)
+    if kernels:
+        ctx.log.metrics["kernels"] = kernels
+        ctx.log.fire(NAME, f"{len(kernels)} kernels scheduled, {merged} equal ones shared")
+    return mod, bool(kernels) or merged > 0
+
+
+def schedule_kernel(func: tirx.PrimFunc, ctx: PassContext) -> tuple[tirx.PrimFunc, Scheduled]:
+    """Return the scheduled function, ready for code generation, and how it was scheduled."""
+    operands = overwritable_operands(func)
+    result = schedule_func(func, ctx.target, ctx.machine)
+    scheduled = result.func
+    if ctx.machine.kind == "llvm":
+        from tir_schedules.llvm.vector_math import lower_math
+
+        scheduled = lower_math(scheduled)
+    if operands:
+        scheduled = scheduled.with_attr(IN_PLACE_OPERANDS, operands)
+    return scheduled.with_attr(SCHEDULED, 1), result
+
+
+def is_scheduled(func: tirx.PrimFunc) -> bool:
+    """Tell whether a rule has scheduled `func`."""
+    return func.attrs is not None and SCHEDULED in func.attrs
+
+
+def merge_equal_kernels(mod: tvm.IRModule) -> tuple[tvm.IRModule, int]:
+    """Let callers of equal PrimFuncs share one; return the module and how many were dropped.
+
+    Comparing structure is safe here: a PrimFunc holds no tensor constants, weights are arguments.
+    """
+    first: dict[tvm_ffi.StructuralKey, tvm.ir.GlobalVar] = {}
+    shared: dict[tvm.ir.GlobalVar, tvm.ir.GlobalVar] = {}
+    for var, func in mod.functions.items():
+        if isinstance(func, tirx.PrimFunc):
+            kept = first.setdefault(tvm_ffi.StructuralKey(func.without_attr("global_symbol")), var)
+            if kept != var:
+                shared[var] = kept
+    if not shared:
+        return tvm.IRModule(dict(mod.functions), attrs=mod.attrs), 0
+    functions = {}
+    for var, func in mod.functions.items():
+        if isinstance(func, relax.Function):
+            body = tvm_ffi.structural_map(
+                func.body, (tvm.ir.GlobalVar, lambda callee: shared.get(callee, callee))
+            )
+            func = relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
+        if var not in shared:
+            functions[var] = func
+    return tvm.IRModule(functions, attrs=mod.attrs), len(shared)
