@@ -1,0 +1,91 @@
+"""Schedule, build and run one function as the schedule phase does; look at its machine code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.script import relax as R
+from tvm.target import Target
+from tvm.tirx import PrimFunc
+
+from tir_schedules import Machine, Rule, host_target
+from tir_schedules.llvm.vector_math import lower_math
+
+HOST = host_target(2)
+AVX2 = Target({"kind": "llvm", "mcpu": "haswell", "mtriple": "x86_64-linux-gnu", "num-cores": 2})
+
+
+def machine(target: Target = HOST) -> Machine:
+    """Return the hardware model of `target`."""
+    return Machine.from_target(target)
+
+
+def compiled(func: PrimFunc, rule: Rule, target: Target = HOST) -> tvm.runtime.Executable:
+    """Schedule `func` with one rule and compile it; a decline is an error."""
+    scheduled = rule.apply(func, machine(target)).mod["main"]
+    module = tvm.IRModule({"main": lower_math(scheduled).with_attr("global_symbol", "main")})
+    return tvm.compile(module, target=target)
+
+
+def run(
+    func: PrimFunc, rule: Rule, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    """Run `func` under `rule`; `outputs` gives the shapes and dtypes of the results.
+
+    Results start as NaN (or as the smallest integer), so that an element never stored shows.
+    """
+    fills = [
+        np.full(out.shape, np.nan if out.dtype.kind == "f" else np.iinfo(out.dtype).min, out.dtype)
+        for out in outputs
+    ]
+    arrays = [tvm.runtime.tensor(np.ascontiguousarray(array)) for array in [*inputs, *fills]]
+    compiled(func, rule).jit()["main"](*arrays)
+    return [array.numpy() for array in arrays[len(inputs) :]]
+
+
+def assert_runs(
+    func: PrimFunc,
+    rule: Rule,
+    inputs: Sequence[np.ndarray],
+    expected: Sequence[np.ndarray],
+    tolerance: float = 1e-5,
+) -> None:
+    """Assert that results are within `tolerance` of the largest expected value."""
+    for got, want in zip(run(func, rule, inputs, expected), expected, strict=True):
+        scale = max(1e-6, float(np.abs(want).max())) if want.size else 1.0
+        np.testing.assert_allclose(got, want, rtol=0, atol=tolerance * scale)
+
+
+def assembly(func: PrimFunc, rule: Rule, target: Target = AVX2) -> str:
+    """Return the machine code of `func` under `rule`."""
+    return str(compiled(func, rule, target).mod.inspect_source("asm"))
+
+
+def libm_calls(asm: str) -> set[str]:
+    """Return the names of the math library functions that machine code calls."""
+    names = set(re.findall(r"call\w*\s+([a-z0-9_]+)(?:@PLT)?\s*$", asm, re.M))
+    return names & {"expf", "exp2f", "tanhf", "erff", "logf", "log2f", "log10f", "log1pf", "powf"}
+
+
+def hot_loop(asm: str, instruction: str) -> list[str]:
+    """Return the lines of the basic block that holds most of `instruction`."""
+    blocks = re.split(r"^\.?[\w.$]+:.*$", asm, flags=re.M)
+    best = max(blocks, key=lambda block: block.count(instruction))
+    return [line.strip() for line in best.splitlines() if line.strip()]
+
+
+def legalized(emit: Callable[..., relax.Expr], *shapes: Sequence[int]) -> PrimFunc:
+    """Return the one function TVM's legalization makes of an operator on float32 tensors."""
+    params = [relax.Var(f"x{at}", R.Tensor(tuple(s), "float32")) for at, s in enumerate(shapes)]
+    builder = relax.BlockBuilder()
+    with builder.function("main", params):
+        with builder.dataflow():
+            result = builder.emit_output(builder.emit(emit(*params)))
+        builder.emit_func_output(result)
+    module = relax.transform.LegalizeOps()(builder.get())
+    (func,) = [f for f in module.functions.values() if isinstance(f, PrimFunc)]
+    return func
