@@ -133,13 +133,17 @@ class _Grouping:
         self.post_dominator = immediate_post_dominators(self.readers, escapes)
 
     def grow(self) -> None:
-        """Anchors first (they gain most from an epilogue), then chains, then reductions."""
+        """Anchors first (they gain most from an epilogue), then chains, then reductions.
+
+        Each node takes one step, in order; the step's end takes the next when its turn comes. So
+        side inputs of a chain join before it grows on and spends the budget.
+        """
         for first in (Category.COMPLEX_OUT_FUSABLE, None, Category.REDUCTION):
             for node in range(len(self.bindings)):
                 category = self._group[node].category
                 wanted = category <= Category.INJECTIVE if first is None else category == first
                 if wanted:
-                    self._extend(node)
+                    self._join_post_dominator(node)
 
     def groups(self) -> list[_Group]:
         """Return each group once, its nodes in order; the last node is the group's result."""
@@ -148,20 +152,15 @@ class _Grouping:
             group.nodes.sort()
         return list(unique.values())
 
-    def _extend(self, node: int) -> None:
-        sink: int | None = max(self._group[node].nodes)
-        while sink is not None:
-            sink = self._join_post_dominator(sink)
-
-    def _join_post_dominator(self, node: int) -> int | None:
-        """Merge `node`'s group with its post-dominator's if the table allows; return the sink."""
+    def _join_post_dominator(self, node: int) -> None:
+        """Merge the group that ends in `node` with its post-dominator's if the table allows."""
         target = self.post_dominator[node]
         producer = self._group[node]
         if target is None or max(producer.nodes) != node:
-            return None
+            return
         consumer = self._group[target]
         if not self._may_fuse(producer, node, consumer, target):
-            return None
+            return
         between = self._nodes_between(node, target)
         joined = {id(g): g for g in [producer, consumer, *(self._group[b] for b in between)]}
         anchored = [g for g in joined.values() if g.anchor is not None]
@@ -170,13 +169,13 @@ class _Grouping:
             if group is producer or group is consumer:
                 continue
             if group.category > Category.BROADCAST and producer.category > Category.INJECTIVE:
-                return None
+                return
             if group.category > Category.INJECTIVE or max(group.nodes) > target:
-                return None
+                return
             if producer.anchor is not None and not self._same_shape(node, inner):
-                return None
+                return
         if len(anchored) > 1 or sum(g.blocks for g in joined.values()) > MAX_BLOCKS:
-            return None
+            return
         union = _Group(
             [n for g in joined.values() for n in g.nodes],
             max(g.category for g in joined.values()),
@@ -185,7 +184,6 @@ class _Grouping:
         )
         for n in union.nodes:
             self._group[n] = union
-        return max(union.nodes)
 
     def _may_fuse(self, producer: _Group, node: int, consumer: _Group, target: int) -> bool:
         entry = FUSION_TABLE.get((producer.category, consumer.category))
