@@ -37,7 +37,7 @@ def plan_memory(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool
         return mod, False
     mod = _accept_offsets(mod)
     live = analyze_live_ranges(bindings, main.body.body)
-    naive = sum(storage.size for storage in live.storages if storage.planned)
+    naive = sum(-(-s.size // 64) * 64 for s in live.storages if s.planned)
     in_place = choose_in_place(mod, bindings, live)
     planned = [i for i, s in enumerate(live.storages) if s.planned and s.host is None]
     plan = plan_offsets(
@@ -104,10 +104,11 @@ class _Rewriter:
         self._in_place, self._offsets, self._arena_bytes = in_place, offsets, arena_bytes
         self._arena: relax.Var | None = None
         self._new: dict[relax.Expr, relax.Expr] = {}
+        self._storages: dict[relax.Expr, frozenset[int]] = {}  # of the emitted variables
         self._variants: dict[tuple[tvm.ir.GlobalVar, int], tvm.ir.GlobalVar] = {}
 
     def rewrite(self, main: relax.Function, bindings: list[relax.Binding]) -> tvm.IRModule:
-        builder = self._builder
+        builder, live = self._builder, self._live
         # Built under another name first: `main` cannot be replaced while it is being read.
         with builder.function(
             "planned_main", main.params, attrs=dict(main.attrs or {}), pure=False
@@ -118,6 +119,7 @@ class _Rewriter:
                 self._arena = builder.emit(storage, "arena")
             for binding in bindings:
                 self._emit(binding)
+                self._storages.setdefault(self._new[binding.var], live.names[binding.var])
             builder.emit_func_output(self._own_results(main))
         mod = builder.finalize()
         functions = {v.name_hint: f for v, f in mod.functions.items()}
@@ -163,6 +165,8 @@ class _Rewriter:
         self._builder.emit(relax.Call(callee, [*inputs, *outputs, *shapes]), "_")
         single = not isinstance(var.ty, relax.TupleType)
         self._new[var] = outputs[0] if single else relax.Tuple(outputs)
+        for index, output in zip(self._live.results[var], outputs):
+            self._storages[output] = frozenset([index])
 
     def _allocate(self, index: int, ty: relax.TensorType, name: str) -> relax.Var:
         if index in self._offsets:
@@ -193,22 +197,16 @@ class _Rewriter:
         """
         taken: set[int] = set()
 
-        def own(old: relax.Expr, new: relax.Expr) -> relax.Expr:
-            if isinstance(new, relax.Tuple):
-                olds = old.fields if isinstance(old, relax.Tuple) else [None] * len(new.fields)
-                return relax.Tuple([own(o, n) for o, n in zip(olds, new.fields)])
-            if not isinstance(new.ty, relax.TensorType):
-                return new
-            storages = frozenset() if old is None else self._live.of(old)
-            if old is not None and storages and not storages & taken:
-                taken.update(storages)
-                return new
-            if old is None and isinstance(new, relax.Var) and hash(new) not in taken:
-                taken.add(hash(new))
-                return new
-            return self._copy(new)
+        def own(part: relax.Expr) -> relax.Expr:
+            if isinstance(part, relax.Tuple):
+                return relax.Tuple([own(inner) for inner in part.fields])
+            owned = self._storages.get(part, frozenset())
+            if not isinstance(part.ty, relax.TensorType) or (owned and not owned & taken):
+                taken.update(owned)
+                return part
+            return self._copy(part)
 
-        return own(main.body.body, self._map(main.body.body))
+        return own(self._map(main.body.body))
 
     def _copy(self, value: relax.Expr) -> relax.Var:
         shape, dtype = list(value.ty.shape), str(value.ty.dtype)
