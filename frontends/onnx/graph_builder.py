@@ -181,21 +181,23 @@ class GraphBuilder:
     def _materialize(self, value: Value) -> relax.Var:
         """Compute a shape value at run time, one element of the tensor for each expression."""
         assert value.symbolic is not None
-        elements = [prim(item) for item in value.symbolic.flat]
+        shape = value.symbolic.shape
 
-        def compute() -> te.Tensor:
+        def compute(elements: list[Any]) -> te.Tensor:
             def pick(*place: Any) -> Any:
                 flat: Any = 0
-                for size, index in zip(value.symbolic.shape, place, strict=True):
+                for size, index in zip(shape, place, strict=True):
                     flat = flat * size + index
-                chosen = elements[-1]
+                chosen = prim(elements[-1])
                 for number in range(len(elements) - 2, -1, -1):
-                    chosen = tirx.Select(flat == number, elements[number], chosen)
+                    chosen = tirx.Select(flat == number, prim(elements[number]), chosen)
                 return chosen.astype(value.dtype)
 
-            return te.compute(value.symbolic.shape, pick, name="shape_value")
+            return te.compute(shape, pick, name="shape_value")
 
-        return self.emit_te(compute, name=value.name or "shape_value")
+        return self.emit_te(
+            compute, name=value.name or "shape_value", dims=list(value.symbolic.flat)
+        )
 
     def emit(self, expr: relax.Expr, hint: str) -> relax.Var:
         """Bind `expr`; dimensions that Relax cannot deduce become fresh symbols."""
@@ -209,11 +211,20 @@ class GraphBuilder:
         return bound
 
     def emit_te(
-        self, compute: Callable[..., Any], *args: Any, name: str, **kwargs: Any
+        self,
+        compute: Callable[..., te.Tensor],
+        *tensors: relax.Expr,
+        name: str,
+        dims: Sequence[Dim] = (),
     ) -> relax.Var:
-        """Emit a call of the PrimFunc that a tensor expression describes."""
-        clean = sanitize(name)
-        return self._block.emit_te(compute, *args, primfunc_name_hint=clean.lower(), **kwargs)
+        """Emit a call of the PrimFunc that a tensor expression describes.
+
+        `compute` gets a TE tensor for each of `tensors` and then, if `dims` is given, their list:
+        a PrimFunc has symbols of its own, so `compute` must not use the graph's.
+        """
+        extra = [list(dims)] if dims else []
+        hint = sanitize(name).lower()
+        return self._block.emit_te(compute, *tensors, *extra, primfunc_name_hint=hint)
 
     def match_tensor(self, expr: relax.Expr, dims: Sequence[Dim], dtype: str) -> relax.Var:
         """Bind `expr` with a shape that may define new symbols; it is checked at run time."""

@@ -9,7 +9,7 @@ import tvm
 from onnx import numpy_helper
 from tvm import relax
 
-from frontends.errors import InvalidModel, UnsupportedOperator
+from frontends.errors import InvalidModel, RelaxcError, UnsupportedOperator
 from frontends.imported_model import ImportedModel, TensorSpec
 from frontends.onnx.dims import DimArithmetic, dim_name
 from frontends.onnx.graph_builder import GraphBuilder, Scope
@@ -66,17 +66,24 @@ def import_onnx(
     for value, parameter in zip(inputs, parameters, strict=True):
         scope[value.name] = Value.of_expr(value.name, parameter)
     with block.function("main", parameters):
+        failure: RelaxcError | None = None
         with block.dataflow():
-            builder.run(model.graph.node, scope)
-            results = [scope[output.name] for output in model.graph.output]
-            for declared, result in zip(model.graph.output, results, strict=True):
-                _check_output(declared, result, file)
-            exprs = [builder.expression(result) for result in results]
+            try:
+                builder.run(model.graph.node, scope)
+                results = [scope[output.name] for output in model.graph.output]
+                for declared, result in zip(model.graph.output, results, strict=True):
+                    _check_output(declared, result, file)
+                exprs = [builder.expression(result) for result in results]
+            except RelaxcError as error:
+                # The blocks are closed before it is raised; Relax prints warnings otherwise.
+                failure, exprs = error, [relax.const(0)]
             returned = block.emit_output(
                 exprs[0] if len(exprs) == 1 else relax.Tuple(exprs),
-                sanitize(results[0].name) if len(exprs) == 1 else "outputs",
+                "outputs" if failure or len(exprs) > 1 else sanitize(results[0].name),
             )
         block.emit_func_output(returned)
+    if failure is not None:
+        raise failure
     outputs = tuple(
         TensorSpec(output.name, tuple(dim_name(dim) for dim in result.shape), result.dtype)
         for output, result in zip(model.graph.output, results, strict=True)

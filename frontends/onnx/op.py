@@ -133,10 +133,18 @@ class Op:
         return self._builder.emit(expr, hint or f"{self.title}_{self.node.op_type}")
 
     def te(
-        self, compute: Callable[..., Any], *args: Any, name: str = "", **kwargs: Any
+        self,
+        compute: Callable[..., Any],
+        *tensors: relax.Expr,
+        name: str = "",
+        dims: Sequence[Dim] = (),
     ) -> relax.Var:
-        """Emit a tensor expression: for operators that Relax lacks or gets wrong."""
-        return self._builder.emit_te(compute, *args, name=name or self.node.op_type, **kwargs)
+        """Emit a tensor expression: for operators that Relax lacks or gets wrong.
+
+        `compute` gets a TE tensor for each of `tensors`, then the list `dims` if there is one:
+        symbolic dimensions that `compute` uses must be handed over this way.
+        """
+        return self._builder.emit_te(compute, *tensors, name=name or self.node.op_type, dims=dims)
 
     def const(self, data: Any, dtype: str | None = None) -> relax.Expr:
         """Return a Relax constant; the dtype of input 0 is the default."""

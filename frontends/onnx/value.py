@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import tvm
 from tvm import relax
 
 from frontends.onnx.dims import Dim, as_dim, is_static
@@ -75,7 +76,7 @@ class Value:
 def relax_constant(array: np.ndarray) -> relax.Expr:
     """Return a Relax constant of the array's own dtype (relax.const narrows 64-bit by default)."""
     dense = np.ascontiguousarray(array).reshape(array.shape)
-    return relax.const(dense, str(array.dtype))
+    return relax.const(tvm.runtime.tensor(dense))
 
 
 def dtype_of(expr: relax.Expr) -> str:

@@ -62,6 +62,10 @@ def _slice(
     return x
 
 
+# Exporters write such bounds to mean "to the end"; no axis is that long.
+_INFINITE = 10**9
+
+
 def slice_bounds(op: Op, length: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
     """Return the first index and the count of a slice, clamped as ONNX (and Python) do."""
     arithmetic = op.arithmetic
@@ -70,10 +74,10 @@ def slice_bounds(op: Op, length: Dim, start: Dim, end: Dim, step: int) -> tuple[
         if is_static(bound):
             if bound < 0:
                 moved = arithmetic.simplify(length + int(bound))
-                if bound <= -(1 << 30):
+                if bound <= -_INFINITE:
                     return lowest
                 return arithmetic.maximum(moved, lowest)
-            if bound >= (1 << 30):
+            if bound >= _INFINITE:
                 return highest
         elif not arithmetic.is_nonnegative(bound):
             bound = tirx.Select(bound < 0, bound + length, bound)
@@ -102,18 +106,18 @@ def positive_indices(op: Op, place: int, length: Dim) -> relax.Expr:
         if is_static(length):
             return op.const(np.where(known < 0, known + int(length), known), str(known.dtype))
 
-    def compute(indices: te.Tensor) -> te.Tensor:
-        size = tirx.Cast(indices.dtype, length) if not is_static(length) else int(length)
-        return te.compute(
-            indices.shape,
-            lambda *i: indices(*i) + tirx.Select(indices(*i) < 0, size, 0).astype(indices.dtype),
-            name="positive_indices",
-        )
+    def compute(indices: te.Tensor, dims: list[Any]) -> te.Tensor:
+        def pick(*i: Any) -> Any:
+            index = indices(*i)
+            size = tirx.Cast(indices.dtype, dims[0])
+            return tirx.Select(index < 0, index + size, index)
+
+        return te.compute(indices.shape, pick, name="positive_indices")
 
     indices = op.x(place)
-    size = op.const(int(length), op.dtype(place)) if is_static(length) else None
-    if size is None:
-        return op.te(compute, indices, name="positive_indices")
+    if not is_static(length):
+        return op.te(compute, indices, name="positive_indices", dims=[length])
+    size = op.const(int(length), op.dtype(place))
     negative = op.emit(R.less(indices, op.const(0, op.dtype(place))))
     return op.emit(R.where(negative, op.emit(R.add(indices, size)), indices))
 
@@ -211,26 +215,22 @@ def scatter_nd(op: Op) -> relax.Expr:
 @converter("OneHot")
 def one_hot(op: Op) -> relax.Expr:
     """Spread indices over a new axis; those outside [-depth, depth) give only `off` values."""
-    depth = op.runtime_dims(1)[0] if op.ndim(1) else op.dims(1)
-    if isinstance(depth, list):
-        depth = depth[0]
-    if depth is None:
-        known = op.require_constant(1, "depth")
-        depth = int(known.reshape(-1)[0])
+    known = op.dims(1)
+    depth = known[0] if known else int(op.require_constant(1, "depth").reshape(-1)[0])
     axis = normalize_axis(int(op.attr("axis", -1)), op.ndim() + 1)
 
-    def compute(indices: te.Tensor, values: te.Tensor) -> te.Tensor:
+    def compute(indices: te.Tensor, values: te.Tensor, sizes: list[Any]) -> te.Tensor:
         dims = list(indices.shape)
-        dims.insert(axis, depth)
+        dims.insert(axis, sizes[0])
 
         def pick(*i: Any) -> Any:
             index = indices(*(p for k, p in enumerate(i) if k != axis)).astype("int64")
-            wrapped = tirx.Select(index < 0, index + depth, index)
+            wrapped = tirx.Select(index < 0, index + sizes[0], index)
             return tirx.Select(wrapped == i[axis], values(1), values(0))
 
         return te.compute(dims, pick, name="one_hot")
 
-    return op.te(compute, op.x(0), op.x(2), name="one_hot")
+    return op.te(compute, op.x(0), op.x(2), name="one_hot", dims=[depth])
 
 
 @converter("NonZero")

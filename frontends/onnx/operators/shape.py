@@ -190,18 +190,19 @@ def slice_axis(
 ) -> relax.Expr:
     """Emit x[start : start + length * step : step] on one axis; bounds may be symbolic."""
 
-    def compute(data: te.Tensor) -> te.Tensor:
+    def compute(data: te.Tensor, bounds: list[Any]) -> te.Tensor:
+        first, count = bounds
         dims = list(data.shape)
-        dims[axis] = length
+        dims[axis] = count
 
         def pick(*place: Any) -> Any:
             moved = list(place)
-            moved[axis] = start + place[axis] * step
+            moved[axis] = first + place[axis] * step
             return data(*moved)
 
         return te.compute(dims, pick, name="slice")
 
-    return op.te(compute, x, name="slice")
+    return op.te(compute, x, name="slice", dims=[start, length])
 
 
 @converter("Expand")
@@ -236,15 +237,15 @@ def tile(op: Op) -> relax.Expr:
     if all_static(repeats) and all(int(count) > 0 for count in repeats):
         return R.tile(op.x(), [int(count) for count in repeats])
 
-    def compute(x: te.Tensor) -> te.Tensor:
-        dims = [size * count for size, count in zip(x.shape, repeats, strict=True)]
+    def compute(x: te.Tensor, counts: list[Any]) -> te.Tensor:
+        dims = [size * count for size, count in zip(x.shape, counts, strict=True)]
         return te.compute(
             dims,
             lambda *i: x(*(tirx.floormod(p, s) for p, s in zip(i, x.shape, strict=True))),
             name="tile",
         )
 
-    return op.te(compute, op.x())
+    return op.te(compute, op.x(), dims=repeats)
 
 
 @converter("ConstantOfShape")
@@ -263,11 +264,9 @@ def eye_like(op: Op) -> relax.Expr:
     kind = op.attr("dtype")
     dtype = op.dtype() if kind is None else str(onnx.helper.tensor_dtype_to_np_dtype(kind))
     offset = int(op.attr("k", 0))
-    dims = op.shape()
     return op.te(
-        lambda: te.compute(
-            list(dims), lambda i, j: tirx.Cast(dtype, j - i == offset), name="eye"
-        )
+        lambda dims: te.compute(dims, lambda i, j: (j - i == offset).astype(dtype), name="eye"),
+        dims=op.shape(),
     )
 
 
@@ -288,12 +287,13 @@ def arange(op: Op) -> relax.Expr:
     else:
         length = op.arithmetic.truncdiv(start - limit + (-step - 1), -step)
     dtype = op.dtype()
-    return op.te(
-        lambda: te.compute(
-            [length], lambda i: (start + i * int(step)).astype(dtype), name="arange"
-        ),
-        name="arange",
-    )
+
+    def compute(dims: list[Any]) -> te.Tensor:
+        return te.compute(
+            [dims[1]], lambda i: (dims[0] + i * int(step)).astype(dtype), name="arange"
+        )
+
+    return op.te(compute, name="arange", dims=[start, length])
 
 
 _PAD_MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate",
@@ -354,12 +354,13 @@ def _general_pad(
             return tirx.min(folded, period - folded)
         return inner
 
-    def compute(x: te.Tensor) -> te.Tensor:
-        dims = [b + s + a for b, s, a in zip(before, x.shape, after, strict=True)]
+    def compute(x: te.Tensor, widths: list[Any]) -> te.Tensor:
+        first, last = widths[: len(before)], widths[len(before) :]
+        dims = [b + s + a for b, s, a in zip(first, x.shape, last, strict=True)]
         fill = tirx.const(value.item(), str(value.dtype))
 
         def pick(*i: Any) -> Any:
-            places = [source(p, b, s) for p, b, s in zip(i, before, x.shape, strict=True)]
+            places = [source(p, b, s) for p, b, s in zip(i, first, x.shape, strict=True)]
             if mode != "constant":
                 return x(*places)
             inside = [
@@ -369,7 +370,7 @@ def _general_pad(
 
         return te.compute(dims, pick, name="pad")
 
-    return op.te(compute, op.x(), name="pad")
+    return op.te(compute, op.x(), name="pad", dims=[*before, *after])
 
 
 @converter("DepthToSpace")
