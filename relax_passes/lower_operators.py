@@ -27,9 +27,6 @@ RUNTIME = frozenset(
         "relax.tensor_to_shape",
         "relax.shape_to_tensor",
         "relax.null_value",
-        "relax.unique",
-        "relax.nonzero",
-        "relax.print",
         "relax.assert_op",
     }
 )

@@ -1,0 +1,348 @@
+"""Assign the blocked layout NCHW[x]c to convolutions and to what lies between them.
+
+One forward walk. Each value may exist in two versions, plain and blocked; a version is made when
+an operator asks for it and then kept, so that transforms stand only at the graph's edges and
+around operators that cannot work on blocks. Weights and per-channel constants are packed here,
+at compile time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from relax_passes.blocked_layout import (
+    Blocked,
+    choose_block,
+    dims_of,
+    has_channels,
+    is_one,
+    pack_constant,
+    pack_kernel,
+)
+from relax_passes.layout_transforms import LayoutTransforms
+from relax_passes.lowering.rule import dtype_of, is_float32, static_shape
+from relax_passes.pass_base import PassContext, graph_pass
+
+_UNARY = (
+    "nn.relu nn.relu6 nn.leakyrelu nn.silu nn.gelu nn.gelu_tanh nn.selu nn.softplus clip sigmoid "
+    "tanh exp log sqrt rsqrt abs negative square erf floor ceil round sign"
+).split()
+_BINARY = "add subtract multiply divide maximum minimum power".split()
+
+
+@graph_pass(name="assign_layout", phase="layout")
+def assign_layout(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool]:
+    """Put convolutions and what lies between them into the blocked layout NCHW[x]c."""
+    if ctx.machine.kind != "llvm":
+        return mod, False
+    walk = _Walk(mod, ctx)
+    for name, func in mod.functions_items():
+        if isinstance(func, relax.Function):
+            walk.builder_.update_func(name, walk.visit_expr(func))
+    if not walk.convolutions:
+        return mod, False
+    ctx.log.metrics["layout_transforms"] = walk.transforms.count
+    ctx.log.fire(
+        "assign_layout",
+        f"{walk.convolutions} convolutions in blocked layout, "
+        f"{walk.transforms.count} layout transforms",
+    )
+    return walk.builder_.get(), True
+
+
+@mutator
+class _Walk(PyExprMutator):
+    """The forward walk; a rule returns the blocked result of a call, or None to leave it plain."""
+
+    def __init__(self, mod: tvm.IRModule, ctx: PassContext) -> None:
+        super().__init__(mod)
+        self.log = ctx.log
+        self.lanes = ctx.machine.lanes("float32")
+        self.transforms = LayoutTransforms(self.builder_)
+        self.convolutions = 0
+        # Versions of the values of the current dataflow block, by the old graph's variables.
+        self.blocked: dict[relax.Var, Blocked] = {}
+        self.only_blocked: set[relax.Var] = set()
+        self.packed: dict[tuple[tvm.ir.GenericConst, int, int], relax.Expr] = {}
+        self.rules: dict[str, Callable[[tvm.ir.Call], Blocked | None]] = {
+            "relax.nn.conv2d": self._conv2d,
+            "relax.nn.max_pool2d": self._pool,
+            "relax.nn.avg_pool2d": self._pool,
+            "relax.nn.adaptive_avg_pool2d": self._adaptive_pool,
+            "relax.mean": self._mean,
+            "relax.concat": self._concat,
+            "relax.nn.pad": self._pad,
+            "relax.image.resize2d": self._resize,
+        }
+        self.rules.update({f"relax.{name}": self._unary for name in _UNARY})
+        self.rules.update({f"relax.{name}": self._binary for name in _BINARY})
+
+    # The walk ------------------------------------------------------------------------------
+
+    def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
+        # A version made in one block is out of scope in the next.
+        self.blocked.clear()
+        self.only_blocked.clear()
+        return super().visit_dataflow_block_(block)
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        call, var = binding.value, binding.var
+        if isinstance(call, tvm.ir.Call) and isinstance(call.op, tvm.ir.Op):
+            if self._is_channels_last(call):
+                value = self.builder_.normalize(
+                    self.transforms.channels_last(self.blocked[call.args[0]])
+                )
+                self._bind(var, value)
+                return
+            rule = self.rules.get(call.op.name)
+            result = rule(call) if rule is not None and is_float32(call) else None
+            if result is not None:
+                self.blocked[var] = result
+                if isinstance(var, relax.DataflowVar):
+                    self.only_blocked.add(var)
+                else:
+                    self._bind(var, self.transforms.unblock(result))
+                return
+        super().visit_var_binding_(binding)
+
+    def _bind(self, var: relax.Var, value: relax.Expr) -> None:
+        """Let `value` stand for `var`, a result of the block if `var` is one."""
+        if isinstance(var, relax.DataflowVar):
+            self.set_var_remap(var, value)
+        else:
+            self.set_var_remap(var, self.builder_.emit_output(value))
+
+    def visit_dataflow_var_(self, var: relax.DataflowVar) -> relax.Expr:
+        if var in self.only_blocked:
+            self.set_var_remap(var, self.transforms.unblock(self.blocked[var]))
+            self.only_blocked.discard(var)
+        return super().visit_dataflow_var_(var)
+
+    # Operands ------------------------------------------------------------------------------
+
+    def _has_blocked(self, value: relax.Expr) -> bool:
+        return isinstance(value, relax.Var) and value in self.blocked
+
+    def _as_blocked(self, value: relax.Expr, block: int) -> Blocked:
+        """Return `value` with the given block, kept for the next reader."""
+        if self._has_blocked(value):
+            held = self.blocked[value]
+            if held.block == block:
+                return held
+            return self.transforms.reblock(held, block)
+        made = self.transforms.block(self.visit_expr(value), block)
+        if isinstance(value, relax.Var):
+            self.blocked[value] = made
+        return made
+
+    def _operand(self, value: relax.Expr, like: Blocked) -> relax.Expr | None:
+        """Return an operand of a broadcasting operator in the layout of `like`."""
+        if isinstance(value, tvm.ir.GenericConst):
+            return self._constant(value, like)
+        if self._has_blocked(value) and self.blocked[value].channels == like.channels:
+            return self._as_blocked(value, like.block).value
+        plain = getattr(value.ty, "shape", None)
+        if not isinstance(plain, relax.ShapeExpr):
+            return None
+        dims = list(plain.values)
+        if not dims:
+            return self.visit_expr(value)
+        if len(dims) < 3 or is_one(dims[-3]):
+            # No channel axis, or one of extent 1: the block axis broadcasts.
+            return self.builder_.emit(relax.op.reshape(self.visit_expr(value), [*dims, 1]))
+        if not has_channels(value) or int(dims[1]) != like.channels:
+            return None
+        return self._as_blocked(value, like.block).value
+
+    def _constant(self, value: tvm.ir.GenericConst, like: Blocked) -> relax.Expr | None:
+        shape = static_shape(value)
+        if shape is None or len(shape) > 4:
+            return None
+        key = (value, like.block, like.channels)
+        if key not in self.packed:
+            array = value.value.numpy()
+            if array.size == 1:
+                self.packed[key] = relax.const(array.reshape(()))
+            elif len(shape) >= 3 and shape[-3] not in (1, like.channels):
+                return None
+            else:
+                self.packed[key] = relax.const(pack_constant(array, like.block))
+        return self.packed[key]
+
+    # Rules ---------------------------------------------------------------------------------
+
+    def _conv2d(self, call: tvm.ir.Call) -> Blocked | None:
+        data, weight = call.args
+        attrs = call.attrs
+        plain = str(attrs.data_layout) == "NCHW" and str(attrs.kernel_layout) == "OIHW"
+        if not plain or str(attrs.out_layout) != "NCHW":
+            return None
+        if not isinstance(weight, tvm.ir.GenericConst) or not has_channels(data):
+            self.log.decline("assign_layout", "conv2d", "its weight or channels are not constant")
+            return None
+        if not is_float32(data, weight):
+            self.log.decline("assign_layout", "conv2d", f"its type is {dtype_of(weight)}")
+            return None
+        groups = int(attrs.groups)
+        out_channels, per_group, *_ = static_shape(weight)
+        if 0 in static_shape(weight):
+            return None
+        if groups > 1 and per_group == 1 and out_channels == groups:
+            out_block = in_block = choose_block(groups, self.lanes)
+            kernel_in = 1
+        elif groups > 1:
+            # A block never straddles two groups.
+            in_block = kernel_in = choose_block(per_group, self.lanes)
+            out_block = choose_block(out_channels // groups, self.lanes)
+        else:
+            in_block = choose_block(per_group, self.lanes)
+            if self._has_blocked(data):
+                in_block = self.blocked[data].block
+            kernel_in = in_block
+            out_block = choose_block(out_channels, self.lanes)
+        x = self._as_blocked(data, in_block)
+        key = (weight, kernel_in, out_block)
+        if key not in self.packed:
+            packed = pack_kernel(weight.value.numpy(), kernel_in, out_block)
+            self.packed[key] = relax.const(packed)
+        out = self.builder_.emit(
+            relax.op.nn.conv2d(
+                x.value,
+                self.packed[key],
+                strides=list(attrs.strides),
+                padding=list(attrs.padding),
+                dilation=list(attrs.dilation),
+                groups=groups,
+                data_layout=f"NCHW{in_block}c",
+                kernel_layout=f"OIHW{kernel_in}i{out_block}o",
+                out_layout=f"NCHW{out_block}c",
+            )
+        )
+        self.convolutions += 1
+        return Blocked(out, out_block)
+
+    def _unary(self, call: tvm.ir.Call) -> Blocked | None:
+        if not self._has_blocked(call.args[0]):
+            return None
+        x = self.blocked[call.args[0]]
+        args = [x.value, *call.args[1:]]
+        return Blocked(self.builder_.emit(tvm.ir.Call(call.op, args, call.attrs)), x.block)
+
+    def _binary(self, call: tvm.ir.Call) -> Blocked | None:
+        held = [self.blocked[a] for a in call.args if self._has_blocked(a)]
+        if not held or not has_channels(call):
+            return None
+        channels = int(dims_of(call)[1])
+        held = [b for b in held if b.channels == channels]
+        if not held:
+            return None
+        like = next((b for b in held if not b.is_pixel), held[0])
+        args = []
+        for arg in call.args:
+            operand = self._operand(arg, like)
+            if operand is None:
+                return None
+            args.append(operand)
+        return Blocked(self.builder_.emit(tvm.ir.Call(call.op, args, call.attrs)), like.block)
+
+    def _pool(self, call: tvm.ir.Call) -> Blocked | None:
+        attrs = call.attrs
+        if not self._has_blocked(call.args[0]) or str(attrs.layout) != "NCHW":
+            return None
+        x = self.blocked[call.args[0]]
+        pool = (
+            relax.op.nn.max_pool2d if "max" in call.op.name else relax.op.nn.avg_pool2d
+        )
+        out = pool(
+            x.value,
+            pool_size=list(attrs.pool_size),
+            strides=list(attrs.strides),
+            padding=list(attrs.padding),
+            dilation=list(attrs.dilation),
+            ceil_mode=bool(attrs.ceil_mode),
+            count_include_pad=bool(attrs.count_include_pad),
+            layout=f"NCHW{x.block}c",
+        )
+        return Blocked(self.builder_.emit(out), x.block)
+
+    def _adaptive_pool(self, call: tvm.ir.Call) -> Blocked | None:
+        if not self._has_blocked(call.args[0]) or str(call.attrs.layout) != "NCHW":
+            return None
+        x = self.blocked[call.args[0]]
+        size = call.attrs.output_size
+        size = None if size is None else [int(v) for v in size]
+        out = relax.op.nn.adaptive_avg_pool2d(x.value, size, layout=f"NCHW{x.block}c")
+        return Blocked(self.builder_.emit(out), x.block)
+
+    def _mean(self, call: tvm.ir.Call) -> Blocked | None:
+        (data,) = call.args
+        axes = call.attrs.axis
+        if not self._has_blocked(data) or axes is None or not call.attrs.keepdims:
+            return None
+        if sorted(int(a) % 4 for a in axes) != [2, 3]:
+            return None
+        x = self.blocked[data]
+        out = relax.op.nn.adaptive_avg_pool2d(x.value, [1, 1], layout=f"NCHW{x.block}c")
+        return Blocked(self.builder_.emit(out), x.block)
+
+    def _concat(self, call: tvm.ir.Call) -> Blocked | None:
+        parts = call.args[0]
+        axis = 0 if call.attrs.axis is None else int(call.attrs.axis) % 4
+        if not isinstance(parts, relax.Tuple) or axis != 1:
+            return None
+        held = [self.blocked[p] for p in parts.fields if self._has_blocked(p)]
+        # Blocks of one size only: a value that does not divide would straddle blocks.
+        if len(held) * 2 <= len(parts.fields):
+            return None
+        block = held[0].block
+        for part in parts.fields:
+            if not has_channels(part) or int(dims_of(part)[1]) % block != 0:
+                return None
+            if self._has_blocked(part) and self.blocked[part].block != block:
+                return None
+            if isinstance(part, tvm.ir.GenericConst):
+                return None
+        values = [self._as_blocked(part, block).value for part in parts.fields]
+        return Blocked(self.builder_.emit(relax.op.concat(values, axis=1)), block)
+
+    def _pad(self, call: tvm.ir.Call) -> Blocked | None:
+        if not self._has_blocked(call.args[0]):
+            return None
+        widths = [int(w) for w in call.attrs.pad_width]
+        if len(widths) != 8 or any(widths[2:4]):
+            return None
+        x = self.blocked[call.args[0]]
+        out = relax.op.nn.pad(
+            x.value, [*widths, 0, 0], str(call.attrs.pad_mode), float(call.attrs.pad_value)
+        )
+        return Blocked(self.builder_.emit(out), x.block)
+
+    def _resize(self, call: tvm.ir.Call) -> Blocked | None:
+        attrs = call.attrs
+        if not self._has_blocked(call.args[0]) or str(attrs.layout) != "NCHW":
+            return None
+        if str(attrs.method) == "cubic":
+            return None
+        x = self.blocked[call.args[0]]
+        out = relax.op.image.resize2d(
+            x.value,
+            call.args[1],
+            roi=[float(v) for v in attrs.roi],
+            layout=f"NCHW{x.block}c",
+            method=str(attrs.method),
+            coordinate_transformation_mode=str(attrs.coordinate_transformation_mode),
+            rounding_method=str(attrs.rounding_method),
+            extrapolation_value=float(attrs.extrapolation_value),
+        )
+        return Blocked(self.builder_.emit(out), x.block)
+
+    def _is_channels_last(self, call: tvm.ir.Call) -> bool:
+        """Return whether `call` transposes a value that exists in blocks only to NHWC."""
+        if call.op.name != "relax.permute_dims" or call.attrs.axes is None:
+            return False
+        axes = [int(a) % max(len(call.attrs.axes), 1) for a in call.attrs.axes]
+        return axes == [0, 2, 3, 1] and call.args[0] in self.only_blocked

@@ -1,0 +1,84 @@
+"""Emit the transforms between NCHW, NHWC and NCHW[x]c, and count those that move data."""
+
+from __future__ import annotations
+
+import tvm
+from tvm import relax
+
+from relax_passes.blocked_layout import Blocked, dims_of, is_one
+
+_PERMUTE = tvm.ir.Op.get("relax.permute_dims")
+
+
+class LayoutTransforms:
+    """Emits transforms into a block builder; `count` is how many of them copy a tensor."""
+
+    def __init__(self, builder: relax.BlockBuilder) -> None:
+        self._builder = builder
+        self.count = 0
+
+    def block(self, x: relax.Expr, block: int) -> Blocked:
+        """Return (N, C, H, W) as a blocked tensor."""
+        n, c, h, w = dims_of(x)
+        outer = int(c) // block
+        if is_one(h) and is_one(w):
+            return Blocked(self._reshape(x, [n, outer, h, w, block]), block)
+        self.count += 1
+        source = self._channels_last_source(x)
+        if source is not None:
+            tiles = self._reshape(source, [n, h, w, outer, block])
+            return Blocked(self._permute(tiles, [0, 3, 1, 2, 4]), block)
+        tiles = self._reshape(x, [n, outer, block, h, w])
+        return Blocked(self._permute(tiles, [0, 1, 3, 4, 2]), block)
+
+    def unblock(self, x: Blocked) -> relax.Expr:
+        """Return a blocked tensor as (N, C, H, W)."""
+        n, _, h, w, _ = dims_of(x.value)
+        flat = [n, x.channels, h, w]
+        if x.is_pixel:
+            return self._reshape(x.value, flat)
+        self.count += 1
+        return self._reshape(self._permute(x.value, [0, 1, 4, 2, 3]), flat)
+
+    def channels_last(self, x: Blocked) -> relax.Expr:
+        """Return a blocked tensor as (N, H, W, C)."""
+        n, _, h, w, _ = dims_of(x.value)
+        self.count += 1
+        return self._reshape(self._permute(x.value, [0, 2, 3, 1, 4]), [n, h, w, x.channels])
+
+    def reblock(self, x: Blocked, block: int) -> Blocked:
+        """Return a blocked tensor with another block size."""
+        if x.block == block:
+            return x
+        n, outer, h, w, _ = dims_of(x.value)
+        if x.is_pixel:
+            shape = [n, x.channels // block, h, w, block]
+            return Blocked(self._reshape(x.value, shape), block)
+        self.count += 1
+        shape = [n, x.channels // block, h, w, block]
+        if block % x.block == 0:
+            part = block // x.block
+            tiles = self._reshape(x.value, [n, int(outer) // part, part, h, w, x.block])
+            return Blocked(self._reshape(self._permute(tiles, [0, 1, 3, 4, 2, 5]), shape), block)
+        if x.block % block == 0:
+            tiles = self._reshape(x.value, [n, outer, h, w, x.block // block, block])
+            return Blocked(self._reshape(self._permute(tiles, [0, 1, 4, 2, 3, 5]), shape), block)
+        return self.block(self.unblock(x), block)
+
+    def _channels_last_source(self, x: relax.Expr) -> relax.Expr | None:
+        """Return the (N, H, W, C) tensor whose transpose `x` is, if it is one."""
+        if not isinstance(x, relax.Var):
+            return None
+        producer = self._builder.lookup_binding(x)
+        if not isinstance(producer, tvm.ir.Call) or producer.op != _PERMUTE:
+            return None
+        axes = producer.attrs.axes
+        if axes is None or [int(a) % 4 for a in axes] != [0, 3, 1, 2]:
+            return None
+        return producer.args[0]
+
+    def _reshape(self, x: relax.Expr, shape: list[tvm.tirx.Expr | int]) -> relax.Expr:
+        return self._builder.emit(relax.op.reshape(x, shape))
+
+    def _permute(self, x: relax.Expr, axes: list[int]) -> relax.Expr:
+        return self._builder.emit(relax.op.permute_dims(x, axes))
