@@ -4,6 +4,10 @@ TVM keeps one worker pool per calling thread. A pool is as large as `TVM_NUM_THR
 thread enters its first parallel region (without it, TVM takes half of the CPUs it counts), and
 `runtime.config_threadpool` then chooses how many of those workers take part. So the variable is
 set once to all available cores, and each model picks its own number before it runs.
+
+TVM would also pin each worker to a core, the same one in every pool: two models in two threads,
+or any other busy process, then wait for each other while another core idles. `TVM_BIND_THREADS=0`
+leaves the placing to the operating system.
 """
 
 from __future__ import annotations
@@ -25,11 +29,12 @@ def available_cores() -> int:
 def use_threads(count: int) -> None:
     """Make the calling thread's parallel regions use `count` threads; cheap when nothing changes.
 
-    A `TVM_NUM_THREADS` set by the user stays the upper limit.
+    A `TVM_NUM_THREADS` set by the user stays the upper limit; a `TVM_BIND_THREADS` is kept too.
     """
     if getattr(_STATE, "count", None) == count:
         return
     os.environ.setdefault("TVM_NUM_THREADS", str(max(count, available_cores())))
+    os.environ.setdefault("TVM_BIND_THREADS", "0")
     import tvm_ffi
 
     tvm_ffi.get_global_func("runtime.config_threadpool")(_ALL_WORKERS_MODE, count)
