@@ -15,8 +15,9 @@ def render_markdown(document: dict[str, Any]) -> str:
         [
             f"# Benchmark, {document['date']}",
             "",
-            f"{document['cpu']}, {document['cores']} core(s), Python {document['python']}; {versions}.",
-            "Medians of interleaved runs in milliseconds; (n x) is the engine's time over relaxc's.",
+            f"{document['cpu']}, {document['cores']} core(s), Python {document['python']}; "
+            f"{versions}.",
+            "Medians of interleaved runs in milliseconds; (1.2x) is a time 1.2 times relaxc's.",
             "The error is relaxc's max abs error over ONNX Runtime's largest output.",
             "",
             *_table(
@@ -31,7 +32,7 @@ def render_markdown(document: dict[str, Any]) -> str:
                 (_compilation(row) for row in rows if "compile" in row),
             ),
             "",
-            "Arena in MB: without reuse, TVM's planner, relaxc's, and the largest sum alive at once.",
+            "Arena in MB: without reuse, TVM's planner, relaxc's, the largest sum alive at once.",
             "",
             *_table(
                 ["model", "threads", "naive", "TVM", "relaxc", "bound", "relaxc / bound"],

@@ -91,7 +91,9 @@ def _catalogue() -> dict[str, ZooModel]:
     )
 
     def resnet(depths: list[int], kind: str, sizes: list[int]) -> Callable[[], Any]:
-        config = hf.ResNetConfig(depths=depths, layer_type=kind, hidden_sizes=sizes, num_labels=1000)
+        config = hf.ResNetConfig(
+            depths=depths, layer_type=kind, hidden_sizes=sizes, num_labels=1000
+        )
         return lambda: hf.ResNetForImageClassification(config)
 
     def mel(batch: int) -> Example:

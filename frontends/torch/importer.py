@@ -218,7 +218,7 @@ def _symbol_names(program: ExportedProgram, dynamic_shapes: Any) -> dict[str, st
 
 
 def _per_tensor(spec: Any) -> list[Any]:
-    """Flatten `dynamic_shapes` to one entry a tensor: a dict by axis, a sequence of axes, or None."""
+    """Flatten `dynamic_shapes` to one entry a tensor: a dict or sequence by axis, or None."""
     if isinstance(spec, dict) and not all(isinstance(key, int) for key in spec):
         return [entry for value in spec.values() for entry in _per_tensor(value)]
     if isinstance(spec, list | tuple) and any(isinstance(s, dict | list | tuple) for s in spec):

@@ -1,4 +1,4 @@
-"""Runs an imported module through TVM's own default build and compares it with torch's eager run."""
+"""Runs an imported module through TVM's own default build and compares it with eager."""
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tests.frontends.torch.eager_comparison import (  # noqa: E402
-    Lambda,
     assert_matches_eager,
     operators,
 )
@@ -101,9 +100,7 @@ def test_tensors_and_python_scalars_promote(dtype, scalar):
 
 
 def test_rank_0_tensors_do_not_widen_tensors_of_their_category():
-    assert_matches_eager(
-        lambda x, s: [x + s, x < s], whole(4, dtype=torch.int32), torch.tensor(2)
-    )
+    assert_matches_eager(lambda x, s: [x + s, x < s], whole(4, dtype=torch.int32), torch.tensor(2))
 
 
 def test_comparison_of_an_integer_with_a_fraction_is_not_truncated():

@@ -31,7 +31,9 @@ def test_max_pool(layer):
 
 @pytest.mark.parametrize("include", [True, False])
 @pytest.mark.parametrize("ceil", [True, False])
-@pytest.mark.parametrize(("kernel", "stride", "padding"), [(3, 2, 1), ((2, 3), 3, (1, 0)), (4, 3, 2)])
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padding"), [(3, 2, 1), ((2, 3), 3, (1, 0)), (4, 3, 2)]
+)
 def test_average_pool(kernel, stride, padding, ceil, include):
     """T3: ceil_mode, whose last window counts only what lies within the padding."""
     layer = nn.AvgPool2d(kernel, stride, padding, ceil_mode=ceil, count_include_pad=include)
