@@ -94,7 +94,7 @@ def _check_lowered(phase: str, name: str, func: relax.Function) -> None:
         op = _operator(binding)
         if op and op not in LOWERED and not op.startswith(_RUNTIME):
             raise VerificationError(
-                f"after {phase}: {name}: {binding.var.name_hint} still calls {op}"
+                f"after {phase}: {name}: {binding.var.name} still calls {op}"
             )
 
 
@@ -105,11 +105,12 @@ def _check_scheduled(phase: str, mod: tvm.IRModule) -> None:
 
 
 def _check_planned(phase: str, name: str, func: relax.Function) -> None:
-    for binding in bindings_of(func.body):
+    # Branches of an If allocate from the run-time pool, when the branch is taken.
+    for binding in (b for block in func.body.blocks for b in block.bindings):
         op = _operator(binding)
         if op in _PLANNED_AWAY:
             raise VerificationError(
-                f"after {phase}: {name}: {binding.var.name_hint} still allocates through {op}"
+                f"after {phase}: {name}: {binding.var.name} still allocates through {op}"
             )
     try:
         verify_plan(func)

@@ -33,8 +33,8 @@ def plan_memory(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool
     """Place every intermediate of `main` in one arena, at offsets packed by live range."""
     main = relax.transform.ToNonDataflow()(mod)["main"]
     bindings = [binding for block in main.body.blocks for binding in block.bindings]
-    if any(is_call_to(b.value, "relax.memory.alloc_storage") for b in bindings):
-        return mod, False
+    if not main.is_pure and not any(is_call_to(b.value, CALL_TIR) for b in bindings):
+        return mod, False  # planned before: kernels are called for effect already
     mod = _accept_offsets(mod)
     live = analyze_live_ranges(bindings, main.body.body)
     naive = sum(-(-s.size // 64) * 64 for s in live.storages if s.planned)
@@ -122,11 +122,9 @@ class _Rewriter:
                 self._storages.setdefault(self._new[binding.var], live.names[binding.var])
             builder.emit_func_output(self._own_results(main))
         mod = builder.finalize()
-        functions = {v.name_hint: f for v, f in mod.functions.items()}
-        planned = functions.pop("planned_main")
-        if "global_symbol" in (main.attrs or {}):
-            planned = planned.with_attr("global_symbol", "main")
-        functions["main"] = planned
+        draft = mod.get_global_var("planned_main")
+        functions = {var: func for var, func in mod.functions.items() if var != draft}
+        functions[mod.get_global_var("main")] = mod[draft].with_attr("global_symbol", "main")
         return tvm.IRModule(functions, attrs=mod.attrs)
 
     def _emit(self, binding: relax.Binding) -> None:

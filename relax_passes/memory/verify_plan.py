@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 
 import tvm
 from tvm import DataType, relax
-from tvm.ir import Call, GlobalVar, IntImm
+from tvm.ir import Call, GlobalVar
+from tvm.tirx import IntImm
 
 
 class OverlapError(ValueError):
@@ -146,7 +147,7 @@ def _arena_tensor(binding: relax.VarBinding, sizes: dict[relax.Var, int]) -> _Ar
     storage, offset_expr, shape, dtype = binding.value.args[:4]
     offset = _constant(offset_expr)
     size = tensor_bytes(shape, str(dtype.value))
-    name = binding.var.name_hint
+    name = binding.var.name
     if storage not in sizes:
         raise OverlapError(f"{name} is cut from something that is not a storage")
     if offset % 64 or offset < 0 or offset + size > sizes[storage]:
