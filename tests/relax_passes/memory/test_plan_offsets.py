@@ -1,0 +1,94 @@
+"""Offset packing: every strategy is valid, `search` is the tightest, the instances are known."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from relax_passes.memory.plan_offsets import STRATEGIES, plan_offsets
+from relax_passes.memory.verify_plan import OverlapError, verify_offsets
+
+# The worked example of the MiniMalloc paper (Moffitt, ASPLOS 2024), which fits into 12 bytes.
+WORKED_EXAMPLE = [(0, 3, 4), (3, 9, 4), (0, 9, 4), (9, 21, 4), (0, 21, 4)]
+
+
+def random_buffers(seed: int, count: int = 60) -> list[tuple[int, int, int]]:
+    rng = random.Random(seed)
+    buffers = []
+    for _ in range(count):
+        lower = rng.randrange(100)
+        buffers.append((lower, lower + rng.randrange(1, 30), 64 * rng.randrange(1, 40)))
+    return buffers
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("seed", range(5))
+def test_no_two_live_buffers_overlap(strategy: str, seed: int):
+    buffers = random_buffers(seed)
+    plan = plan_offsets(buffers, strategy=strategy)
+    verify_offsets(buffers, plan.offsets, plan.peak)
+    assert plan.lower_bound <= plan.peak <= sum(size for *_, size in buffers)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_search_is_at_least_as_tight_as_every_greedy_strategy(seed: int):
+    buffers = random_buffers(seed)
+    best = plan_offsets(buffers).peak
+    assert all(best <= plan_offsets(buffers, strategy=s).peak for s in STRATEGIES)
+
+
+def test_same_input_gives_the_same_plan():
+    buffers = random_buffers(7)
+    assert plan_offsets(buffers) == plan_offsets(buffers)
+
+
+def test_worked_example_meets_its_bound():
+    plan = plan_offsets(WORKED_EXAMPLE, alignment=1)
+    assert plan.peak == plan.lower_bound == 12
+
+
+def test_chain_needs_two_buffers():
+    chain = [(i, i + 2, 1024) for i in range(100)]
+    assert plan_offsets(chain).peak == 2048
+
+
+def test_offsets_are_aligned_and_sizes_padded():
+    plan = plan_offsets([(0, 2, 65), (1, 3, 1)], alignment=64)
+    assert all(offset % 64 == 0 for offset in plan.offsets)
+    assert plan.peak == 192
+
+
+def test_no_buffers_need_no_arena():
+    plan = plan_offsets([])
+    assert (plan.offsets, plan.peak, plan.lower_bound) == ((), 0, 0)
+
+
+def test_empty_buffer_takes_no_bytes():
+    assert plan_offsets([(0, 2, 0), (0, 2, 64)]).peak == 64
+
+
+@pytest.mark.parametrize("bad", [(2, 2, 8), (3, 2, 8), (0, 1, -8)])
+def test_malformed_buffer_is_refused(bad: tuple[int, int, int]):
+    with pytest.raises(ValueError, match="buffer 1"):
+        plan_offsets([(0, 1, 8), bad])
+
+
+def test_unknown_strategy_is_refused():
+    with pytest.raises(ValueError, match="buddy_system"):
+        plan_offsets([(0, 1, 8)], strategy="buddy_system")
+
+
+def test_verifier_rejects_an_overlap():
+    with pytest.raises(OverlapError, match="0 and 1"):
+        verify_offsets([(0, 4, 64), (3, 5, 64)], [0, 0], 128)
+
+
+def test_verifier_accepts_reuse_after_death():
+    verify_offsets([(0, 3, 64), (3, 5, 64)], [0, 0], 64)
+
+
+@pytest.mark.parametrize(("offset", "arena"), [(8, 128), (64, 64), (-64, 64)])
+def test_verifier_rejects_misplaced_buffers(offset: int, arena: int):
+    with pytest.raises(OverlapError, match="misaligned or outside"):
+        verify_offsets([(0, 1, 64)], [offset], arena)
