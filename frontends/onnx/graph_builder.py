@@ -156,7 +156,8 @@ class GraphBuilder:
             elif item is None:
                 values.append(Value(name, "float32"))
             else:
-                values.append(Value.of_expr(name, self.emit(item, name)))
+                bound = item if isinstance(item, relax.Var) else self.emit(item, name)
+                values.append(Value.of_expr(name, bound))
         return values
 
     def _describe(
@@ -199,14 +200,17 @@ class GraphBuilder:
             compute, name=value.name or "shape_value", dims=list(value.symbolic.flat)
         )
 
-    def emit(self, expr: relax.Expr, hint: str) -> relax.Var:
-        """Bind `expr`; dimensions that Relax cannot deduce become fresh symbols."""
+    def emit(
+        self, expr: relax.Expr, hint: str, dims: Sequence[Dim] | None = None
+    ) -> relax.Var:
+        """Bind `expr`; where Relax cannot deduce its shape, `dims` or fresh symbols state it."""
         bound = self._block.emit(expr, sanitize(hint))
         kind = bound.ty
         if isinstance(kind, relax.TensorType) and not isinstance(kind.shape, relax.ShapeExpr):
             if kind.ndim < 0:
                 raise UnsupportedOperator("the rank of its result is unknown")
-            dims = [self.fresh_symbol(hint) for _ in range(kind.ndim)]
+            if dims is None:
+                dims = [self.fresh_symbol(hint) for _ in range(kind.ndim)]
             return self.match_tensor(bound, dims, dtype_of(bound))
         return bound
 
@@ -224,7 +228,9 @@ class GraphBuilder:
         """
         extra = [list(dims)] if dims else []
         hint = sanitize(name).lower()
-        return self._block.emit_te(compute, *tensors, *extra, primfunc_name_hint=hint)
+        return self._block.emit_te(
+            compute, *tensors, *extra, primfunc_name_hint=hint, name_hint=sanitize(name)
+        )
 
     def match_tensor(self, expr: relax.Expr, dims: Sequence[Dim], dtype: str) -> relax.Var:
         """Bind `expr` with a shape that may define new symbols; it is checked at run time."""

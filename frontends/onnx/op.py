@@ -11,7 +11,7 @@ from onnx import numpy_helper
 from tvm import relax
 
 from frontends.errors import InvalidModel, UnsupportedOperator
-from frontends.onnx.dims import Dim, DimArithmetic
+from frontends.onnx.dims import Dim, DimArithmetic, is_static
 from frontends.onnx.value import Value, relax_constant
 
 if TYPE_CHECKING:
@@ -128,9 +128,25 @@ class Op:
 
     # Emission ---------------------------------------------------------------------------------
 
-    def emit(self, expr: relax.Expr, hint: str = "") -> relax.Var:
-        """Bind an intermediate result; its shape is fully known afterwards."""
-        return self._builder.emit(expr, hint or f"{self.title}_{self.node.op_type}")
+    def emit(
+        self, expr: relax.Expr, hint: str = "", dims: Sequence[Dim] | None = None
+    ) -> relax.Var:
+        """Bind an intermediate result; its shape is fully known afterwards.
+
+        `dims` is the shape to state (and check at run time) where Relax deduces none.
+        """
+        return self._builder.emit(expr, hint or f"{self.title}_{self.node.op_type}", dims)
+
+    def broadcast(self, shapes: Sequence[Sequence[Dim]]) -> list[Dim]:
+        """Return the broadcast shape; of two different symbolic sizes the first is taken."""
+        rank = max(len(shape) for shape in shapes)
+        result: list[Dim] = [1] * rank
+        for shape in shapes:
+            for axis, dim in enumerate(shape, rank - len(shape)):
+                have = result[axis]
+                if is_static(have) and have == 1 or is_static(dim) and dim != 1:
+                    result[axis] = dim
+        return result
 
     def te(
         self,

@@ -54,7 +54,8 @@ def broadcast_legacy(op: Op) -> relax.Expr:
 @converter(*_BINARY)
 def binary(op: Op) -> relax.Expr:
     """Convert operators that are one broadcasting Relax operator of two tensors."""
-    return _BINARY[op.node.op_type](op.x(0), broadcast_legacy(op))
+    result = _BINARY[op.node.op_type](op.x(0), broadcast_legacy(op))
+    return op.emit(result, op.title, op.broadcast([op.shape(0), op.shape(1)]))
 
 
 @converter("Div")
