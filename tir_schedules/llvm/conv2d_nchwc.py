@@ -1,0 +1,181 @@
+"""Direct convolution in NCHW[x]c layout with a register tile of output blocks x pixels.
+
+Output rows and columns are one flat axis of pixels, cut into tiles whatever the image's width:
+49 pixels of a 7x7 image are 10 tiles of 5. The pixels past the end of the last tile compute the
+last pixel again and are never stored, so that no guard stands in the hot loop. The cost model is
+in `conv_tile`; 10-12 of 16 AVX2 registers hold results.
+
+Georganas et al.: Anatomy of High-Performance Deep Learning Convolutions on SIMD Architectures,
+SC 2018.
+"""
+
+from __future__ import annotations
+
+from tvm import s_tir, te, tirx
+from tvm.s_tir.schedule import SBlockRV
+from tvm.tirx import PrimFunc
+
+from tir_schedules.llvm.blocks import constant, extents, new_schedule, points
+from tir_schedules.llvm.conv_tile import choose_conv_tile, vector_registers
+from tir_schedules.llvm.register_tile import anchor_of, finish_stages, prepare_epilogue
+from tir_schedules.llvm.spatial_pad import Padding, out_extent, pad_border, static
+from tir_schedules.machine import Machine
+from tir_schedules.rule import Rule
+
+TAG = "conv2d_nchwc"
+# Multiply-adds a core does in about 30 us, where a parallel region starts to pay.
+PARALLEL_FMAS = 1_000_000
+# A longer inner channel block stays a loop, so that code stays small.
+_MAX_UNROLL = 16
+
+
+def conv2d_nchwc(
+    data: te.Tensor,
+    weight: te.Tensor,
+    *,
+    strides: tuple[int, int] = (1, 1),
+    padding: Padding = (0, 0, 0, 0),
+    dilation: tuple[int, int] = (1, 1),
+    groups: int = 1,
+) -> te.Tensor:
+    """Convolve a blocked image with a blocked kernel.
+
+    Args:
+        data: Image (N, Ci/ib, H, W, ib).
+        weight: Kernel (Co/ob, Ci/groups/ib, kh, kw, ib, ob).
+        strides: Steps down and right.
+        padding: Zeros around the image as (top, left, bottom, right).
+        dilation: Distance of kernel rows and columns.
+        groups: Groups of channels that see only each other.
+
+    Returns:
+        Tensor (N, Co/ob, OH, OW, ob).
+
+    Raises:
+        ValueError: If the channels of data, weight and groups do not match.
+    """
+    batch, in_blocks, height, width, _ = (static(extent) for extent in data.shape)
+    out_blocks, group_blocks, kh, kw, ib, ob = (int(extent) for extent in weight.shape)
+    data_block = int(data.shape[4])
+    if int(in_blocks) * data_block != group_blocks * ib * groups or out_blocks * ob % groups:
+        raise ValueError(f"{data.shape} and {weight.shape} do not match in {groups} groups")
+    (top, left, bottom, right), (sh, sw), (dh, dw) = padding, strides, dilation
+    oh = out_extent(height, top, bottom, kh, sh, dh)
+    ow = out_extent(width, left, right, kw, sw, dw)
+    pixels = oh * ow
+    # A group of output channels that ends inside a block picks its input lane by lane.
+    whole = data_block == ib and out_blocks * ob // groups % ob == 0
+    tile = choose_conv_tile(
+        out_blocks // groups if whole else 1,
+        constant(pixels),
+        vector_registers(ob),
+        bytes_per_pixel=4 * group_blocks * ib * sh * sw,
+        tasks=(constant(batch) or 1) * (groups if whole else out_blocks),
+    )
+    if any(padding):
+        data = pad_border(data, padding, height + top + bottom, width + left + right)
+    unit = tile.pixels * tile.task_tiles
+    count = constant(pixels)
+    padded = tirx.ceildiv(pixels, unit) * unit if count is None else -(-count // unit) * unit
+    spare = count is None or padded != count
+
+    ci = te.reduce_axis((0, group_blocks), name="ci")
+    ky = te.reduce_axis((0, kh), name="ky")
+    kx = te.reduce_axis((0, kw), name="kx")
+    cb = te.reduce_axis((0, ib), name="cb")
+
+    def window(n: tirx.Var, block: tirx.Var, pixel: tirx.Var, lane: tirx.Var) -> tirx.Expr:
+        pixel = te.min(pixel, pixels - 1) if spare else pixel
+        y = tirx.indexdiv(pixel, ow) * sh + ky * dh
+        x = tirx.indexmod(pixel, ow) * sw + kx * dw
+        if groups == 1 and data_block == ib:
+            value = data[n, ci, y, x, cb]
+        elif whole:
+            first = tirx.indexdiv(block, out_blocks // groups) * group_blocks
+            value = data[n, first + ci, y, x, cb]
+        else:
+            group = tirx.indexdiv(block * ob + lane, out_blocks * ob // groups)
+            channel = group * (group_blocks * ib) + ci * ib + cb
+            value = data[
+                n,
+                tirx.indexdiv(channel, data_block),
+                y,
+                x,
+                tirx.indexmod(channel, data_block),
+            ]
+        return te.sum(value * weight[block, ci, ky, kx, cb, lane], axis=[ci, ky, kx, cb])
+
+    tiles = te.compute(
+        (batch, out_blocks, padded, ob),
+        window,
+        name="conv2d_tiles",
+        attrs={
+            "schedule_rule": TAG,
+            "tile_blocks": tile.blocks,
+            "tile_pixels": tile.pixels,
+            "task_tiles": tile.task_tiles,
+        },
+    )
+    return te.compute(
+        (batch, out_blocks, oh, ow, ob),
+        lambda n, c, y, x, lane: tiles[n, c, y * ow + x, lane],
+        name="conv2d",
+    )
+
+
+def _tile(
+    sch: s_tir.Schedule, anchor: SBlockRV, epilogue: SBlockRV, machine: Machine
+) -> None:
+    """Tile the convolution, with the epilogue at each tile.
+
+    Tasks go over (n, part of the pixels, output blocks): the input of a part stays in the
+    second-level cache while all output blocks read it.
+    """
+    notes = sch.get(anchor).annotations
+    batch, block, pixel, lane, ci, ky, kx, cb = sch.get_loops(anchor)
+    inner_channels = constant(sch.get(cb).extent) or 0
+    work = points(extents(sch, [batch, block, pixel, lane, ci, ky, kx, cb]))
+    panel, row = sch.split(block, [None, int(notes["tile_blocks"])])
+    part, tile, col = sch.split(
+        pixel, [None, int(notes["task_tiles"]), int(notes["tile_pixels"])]
+    )
+    sch.reorder(batch, part, panel, tile, ci, ky, kx, cb, col, row, lane)
+    task = sch.fuse(batch, part, panel)
+    if work >= PARALLEL_FMAS and machine.cores > 1:
+        sch.parallel(task)
+    sch.set_scope(anchor, 0, "local")
+    if inner_channels <= _MAX_UNROLL:
+        sch.unroll(cb)
+    sch.unroll(col)
+    sch.unroll(row)
+    sch.vectorize(lane)
+    sch.reverse_compute_at(epilogue, tile)
+    vectorize_lane(sch, epilogue, machine)
+    init = sch.decompose_reduction(anchor, ci)
+    *_, init_col, init_row, init_lane = sch.get_loops(init)
+    for loop in (init_col, init_row):
+        sch.unroll(loop)
+    sch.vectorize(init_lane)
+
+
+def vectorize_lane(
+    sch: s_tir.Schedule, epilogue: SBlockRV, machine: Machine, unrolled: int = 2
+) -> None:
+    """Vectorize the lane loop of an epilogue at the tile, and unroll the loops of the tile."""
+    *_, lane = loops = sch.get_loops(epilogue)
+    for loop in loops[len(loops) - 1 - unrolled : -1]:
+        sch.unroll(loop)
+    if constant(sch.get(lane).extent) != 1:
+        sch.vectorize(lane)
+
+
+def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
+    sch = new_schedule(func)
+    anchor = anchor_of(sch, TAG)
+    epilogue = prepare_epilogue(sch, anchor)
+    _tile(sch, anchor, epilogue, machine)
+    finish_stages(sch, machine)
+    return sch
+
+
+RULE = Rule("conv2d_nchwc", _schedule)
