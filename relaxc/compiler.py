@@ -123,7 +123,7 @@ def from_ir_module(mod: tvm.IRModule) -> ImportedModel:
     if "main" not in names or not isinstance(mod["main"], tvm.relax.Function):
         raise InvalidModel("the module has no Relax function called 'main'")
     main = mod["main"]
-    inputs = tuple(_spec(param.name_hint, param.ty) for param in main.params)
+    inputs = tuple(_spec(param.name, param.ty) for param in main.params)
     result = main.ret_ty
     fields = list(result.fields) if isinstance(result, tvm.relax.TupleType) else [result]
     outputs = tuple(_spec(f"output_{i}", field) for i, field in enumerate(fields))
