@@ -129,12 +129,17 @@ def _factor(sch: s_tir.Schedule, block: SBlockRV, width: int, axis: int) -> SBlo
     return sch.rfactor(lane, axis)
 
 
-def vectorize_lanes(sch: s_tir.Schedule, block: SBlockRV, machine: Machine) -> None:
+def vectorize_lanes(
+    sch: s_tir.Schedule, block: SBlockRV, outer: int, machine: Machine
+) -> None:
     """Vectorize the lane loop of a partial reduction, its initial value included.
 
-    A reduction without lanes only has its initial value moved out of the loop.
+    A reduction without lanes only has its initial value moved out of the loop, where an empty
+    axis leaves it too. The first `outer` loops enumerate rows, not lanes.
     """
     kept, steps = split_loops(sch, block)
+    rows = [sch.get(loop).loop_var for loop in sch.get_loops(block)[:outer]]
+    kept = [loop for loop in kept if not any(sch.get(loop).loop_var.same_as(r) for r in rows)]
     if not steps:
         return
     lanes = machine.lanes(str(sch.get(block).writes[0].source.dtype))
@@ -142,7 +147,7 @@ def vectorize_lanes(sch: s_tir.Schedule, block: SBlockRV, machine: Machine) -> N
         (
             loop
             for loop in reversed(kept)
-            if constant(sch.get(loop).extent) in (lanes, _REGISTERS * lanes)
+            if constant(sch.get(loop).extent) in (lanes, 2 * lanes, _REGISTERS * lanes)
         ),
         None,
     )

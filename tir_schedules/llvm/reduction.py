@@ -71,8 +71,8 @@ def _over_rows(sch: s_tir.Schedule, block: SBlockRV, machine: Machine, work: int
     for partial in reversed(partials):
         sch.compute_at(partial, row)
         sch.set_scope(partial, 0, "local")
-    for partial in partials:
-        vectorize_lanes(sch, partial, machine)
+    for stage in (*partials, final):
+        vectorize_lanes(sch, stage, 1, machine)
 
 
 def _over_columns(sch: s_tir.Schedule, block: SBlockRV, machine: Machine, work: int) -> None:
@@ -103,10 +103,11 @@ def schedule_reduction(sch: s_tir.Schedule, block: SBlockRV, machine: Machine) -
     """Schedule one reduction block over its own loops."""
     work = points(extents(sch, sch.get_loops(block))) * work_per_point(sch.get(block).body)
     if len(sch.get(block).writes) > 1:  # argmax and argmin carry a position: rows stay serial
-        kept, _ = split_loops(sch, block)
-        _, reduced = split_loops(sch, block)
+        kept, reduced = split_loops(sch, block)
         sch.reorder(*kept, *reduced)
         parallel_outer(sch, kept, machine, work)
+        if reduced:
+            sch.decompose_reduction(block, reduced[0])
     elif reads_along_reduced_axis(sch, block):
         _over_rows(sch, block, machine, work)
     else:

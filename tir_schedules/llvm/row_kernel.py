@@ -119,7 +119,7 @@ def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
     for block in inner:
         _keep_on_stack(sch, block, 1)
         if is_reduction(sch, block):
-            vectorize_lanes(sch, block, machine)
+            vectorize_lanes(sch, block, 1, machine)
         else:
             _vectorize_map(sch, block, 1, machine)
     _vectorize_map(sch, out, 1, machine)

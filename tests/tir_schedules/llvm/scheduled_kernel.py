@@ -42,7 +42,7 @@ def run(
         np.full(out.shape, np.nan if out.dtype.kind == "f" else np.iinfo(out.dtype).min, out.dtype)
         for out in outputs
     ]
-    arrays = [tvm.runtime.tensor(np.ascontiguousarray(array)) for array in [*inputs, *fills]]
+    arrays = [tvm.runtime.tensor(np.array(array, order="C")) for array in [*inputs, *fills]]
     compiled(func, rule).jit()["main"](*arrays)
     return [array.numpy() for array in arrays[len(inputs) :]]
 
@@ -73,7 +73,7 @@ def libm_calls(asm: str) -> set[str]:
 
 def hot_loop(asm: str, instruction: str) -> list[str]:
     """Return the lines of the basic block that holds most of `instruction`."""
-    blocks = re.split(r"^\.?[\w.$]+:.*$", asm, flags=re.M)
+    blocks = re.split(r"^\.LBB\w+:.*$", asm, flags=re.M)
     best = max(blocks, key=lambda block: block.count(instruction))
     return [line.strip() for line in best.splitlines() if line.strip()]
 

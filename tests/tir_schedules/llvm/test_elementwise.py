@@ -1,0 +1,97 @@
+"""Elementwise chains: one loop, vector code, odd and symbolic shapes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import tvm_ffi
+from tests.tir_schedules.llvm.scheduled_kernel import (
+    assembly,
+    assert_runs,
+    legalized,
+    libm_calls,
+    machine,
+)
+from tvm import te, tirx, topi
+from tvm.relax import op
+from tvm.tirx import For
+
+from tir_schedules.llvm.elementwise import RULE
+from tir_schedules.rule import Decline
+
+RNG = np.random.default_rng(0)
+SHAPES = [(2, 128, 768), (3, 37, 101), (100003,), (1, 7), (1,), (4, 1, 5), (0, 4), ()]
+
+
+def _rand(*shape: int) -> np.ndarray:
+    return np.asarray(RNG.standard_normal(shape), "float32")
+
+
+def _gelu(x: np.ndarray) -> np.ndarray:
+    erf = np.vectorize(math.erf, otypes=["float64"])
+    return (x * 0.5 * (1 + erf(x / math.sqrt(2.0)))).astype("float32")
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_gelu(shape: tuple[int, ...]) -> None:
+    x = _rand(*shape)
+    assert_runs(legalized(op.nn.gelu, shape), RULE, [x], [_gelu(x)])
+
+
+@pytest.mark.parametrize(
+    ("left", "right"), [((2, 3, 40), (40,)), ((7, 1, 5), (3, 1)), ((4, 1), (1, 33))]
+)
+def test_broadcasts(left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    x, y = _rand(*left), _rand(*right)
+    assert_runs(legalized(op.subtract, left, right), RULE, [x, y], [x - y])
+
+
+@pytest.mark.parametrize("size", [1, 16, 1000])
+def test_symbolic_shape(size: int) -> None:
+    x = te.placeholder((te.var("n", "int64"), te.var("m", "int64")), name="x")
+    func = te.create_prim_func([x, topi.nn.relu(topi.tanh(x))])
+    value = _rand(3, size)
+    assert_runs(func, RULE, [value], [np.maximum(np.tanh(value), 0)])
+
+
+def test_several_results_share_their_inputs() -> None:
+    x = te.placeholder((5, 24), name="x")
+    y = te.compute((5, 24), lambda i, j: x[i, j] * 2.0, name="y")
+    z = te.compute((5, 24), lambda i, j: y[i, j] + x[i, j], name="z")
+    value = _rand(5, 24)
+    assert_runs(te.create_prim_func([x, y, z]), RULE, [value], [value * 2, value * 3])
+
+
+def test_chain_becomes_one_loop() -> None:
+    scheduled = RULE.apply(legalized(op.nn.gelu, (64, 768)), machine())
+    assert len(scheduled.get_child_blocks(scheduled.get_sblock("root"))) == 1
+    asm = assembly(legalized(op.nn.gelu, (64, 768)), RULE)
+    assert "ymm" in asm
+    assert not libm_calls(asm)
+
+
+def test_repeated_squares_do_not_explode() -> None:
+    stage = x = te.placeholder((64,), name="x")
+    half = tirx.const(0.5, "float32")
+    for _ in range(40):
+        stage = topi.multiply(topi.multiply(stage, stage), half)
+    value = np.full((64,), 2.0, "float32")
+    assert_runs(te.create_prim_func([x, stage]), RULE, [value], [value])
+
+
+def test_small_maps_stay_serial_and_large_ones_do_not() -> None:
+    def kinds(rows: int) -> list[int]:
+        seen: list[int] = []
+        body = RULE.apply(legalized(op.nn.relu, (rows, 768)), machine()).mod["main"].body
+        tvm_ffi.structural_walk(body, (For, lambda loop: seen.append(int(loop.kind))))
+        return seen
+
+    assert 1 not in kinds(4)
+    assert 1 in kinds(1024)
+
+
+def test_declines_reductions() -> None:
+    with pytest.raises(Decline, match="reduction"):
+        RULE.apply(legalized(lambda x: op.sum(x, axis=0), (3, 4)), machine())

@@ -1,0 +1,144 @@
+"""Polynomial elementary functions: error over wide ranges, special values, vector code."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+from tests.tir_schedules.llvm.scheduled_kernel import assembly, libm_calls, machine, run
+from tvm import relax, te, tirx
+from tvm.script import relax as R
+from tvm.tirx import Expr, PrimFunc
+
+from tir_schedules.llvm.elementwise import RULE
+from tir_schedules.llvm.vector_math import lower_math
+
+POINTS = 1 << 18
+Unary = Callable[[Expr], Expr]
+
+
+def _map(op: Unary, size: int = POINTS) -> PrimFunc:
+    x = te.placeholder((size,), name="x")
+    return te.create_prim_func([x, te.compute((size,), lambda i: op(x[i]), name="y")])
+
+
+def _values(op: Unary, x: np.ndarray) -> np.ndarray:
+    (y,) = run(_map(op, x.size), RULE, [x], [x])
+    return y
+
+
+def _erf(x: np.ndarray) -> np.ndarray:
+    return np.array([math.erf(float(v)) for v in x])
+
+
+# operator, reference, range, greatest error in units of the last place
+ULP = {
+    "exp": (tirx.exp, np.exp, (-87.3, 88.7), 1.5),
+    "exp2": (tirx.exp2, np.exp2, (-125.9, 127.9), 1.5),
+    "tanh": (tirx.tanh, np.tanh, (-12.0, 12.0), 2.0),
+    "sigmoid": (tirx.sigmoid, lambda v: 1 / (1 + np.exp(-v)), (-80.0, 30.0), 3.0),
+    "erf": (tirx.erf, _erf, (-5.0, 5.0), 6.0),
+    "log": (tirx.log, np.log, (1e-3, 1e3), 2.0),
+    "log2": (tirx.log2, np.log2, (2.0, 1e6), 2.5),
+    "log1p": (tirx.log1p, np.log1p, (-0.9, 100.0), 3.0),
+    "rsqrt": (tirx.rsqrt, lambda v: 1 / np.sqrt(v), (1e-3, 1e3), 2.0),
+    "cube": (lambda v: tirx.power(v, tirx.const(3.0, "float32")), lambda v: v**3, (-5, 5), 2.0),
+}
+
+
+@pytest.mark.parametrize("name", ULP)
+def test_error_in_ulp(name: str) -> None:
+    op, reference, (low, high), limit = ULP[name]
+    x = np.linspace(low, high, POINTS).astype("float32")
+    exact = reference(x.astype("float64"))
+    error = np.abs(_values(op, x) - exact) / np.spacing(np.abs(exact).astype("float32"))
+    assert error.max() <= limit
+
+
+def test_logarithm_over_the_whole_range() -> None:
+    x = np.exp(np.linspace(-103.0, 88.0, POINTS)).astype("float32")
+    exact = np.log(x.astype("float64"))
+    assert np.abs((_values(tirx.log, x) - exact) / np.maximum(np.abs(exact), 1)).max() < 3e-7
+
+
+@pytest.mark.parametrize("name", ["tanh", "erf", "sigmoid"])
+def test_bounded_functions_absolute_error(name: str) -> None:
+    op, reference, _, _ = ULP[name]
+    x = np.random.default_rng(0).standard_normal(POINTS // 4).astype("float32") * 3
+    assert np.abs(_values(op, x) - reference(x.astype("float64"))).max() < 4e-7
+
+
+SPECIAL = np.array(
+    [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e30, -1e30, 89.5, -200.0, -1.0, 1.0] + [0.0] * 5,
+    "float32",
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("exp", np.exp),
+        ("exp2", np.exp2),
+        ("tanh", np.tanh),
+        ("sigmoid", lambda v: 1 / (1 + np.exp(-v))),
+        ("erf", _erf),
+        ("log", np.log),
+        ("log1p", np.log1p),
+    ],
+)
+def test_special_values(name: str, expected: Callable[[np.ndarray], np.ndarray]) -> None:
+    with np.errstate(all="ignore"):
+        want = expected(SPECIAL.astype("float64")).astype("float32")
+    np.testing.assert_allclose(_values(ULP[name][0], SPECIAL), want, rtol=1e-6, atol=1e-37)
+
+
+def test_exponential_underflows_through_denormals() -> None:
+    x = np.linspace(-103.0, -88.0, 1024).astype("float32")
+    exact = np.exp(x.astype("float64"))
+    assert np.abs(_values(tirx.exp, x) - exact).max() <= 2.0**-149
+
+
+@pytest.mark.parametrize("name", ULP)
+def test_vector_code_without_libm(name: str) -> None:
+    asm = assembly(_map(ULP[name][0], 1024), RULE)
+    assert "ymm" in asm
+    assert not libm_calls(asm)
+
+
+def test_libm_is_called_when_the_pass_is_off() -> None:
+    func = RULE.apply(_map(tirx.exp, 64), machine()).mod["main"]
+    module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
+    compiled = tvm.compile(module, target=tvm.target.Target({"kind": "llvm", "mcpu": "haswell"}))
+    assert libm_calls(compiled.mod.inspect_source("asm")) == {"expf"}
+
+
+def test_other_types_and_exponents_stay_calls() -> None:
+    x = te.placeholder((8,), "float64", name="x")
+    func = te.create_prim_func([x, te.compute((8,), lambda i: tirx.exp(x[i]), name="y")])
+    assert "T.exp" in lower_math(func).script()
+    odd = _map(lambda v: tirx.power(v, tirx.const(2.5, "float32")), 8)
+    assert "T.pow" in lower_math(odd).script()
+
+
+def test_nested_calls_and_a_relax_module() -> None:
+    # exp(tanh(x) * exp(x)): arguments that are themselves rewritten; twice the same is stable.
+    func = lower_math(_map(lambda v: tirx.exp(tirx.tanh(v) * tirx.exp(v)), 64))
+    assert tvm_ffi.structural_equal(lower_math(func), func)
+    builder = relax.BlockBuilder()
+    global_var = builder.add_func(func.with_attr("global_symbol", "nested"), "nested")
+    x = relax.Var("x", R.Tensor((64,), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            out = builder.emit_output(
+                relax.call_tir(global_var, [x], out_ty=R.Tensor((64,), "float32"))
+            )
+        builder.emit_func_output(out)
+    vm = relax.VirtualMachine(tvm.compile(builder.get(), target="llvm"), tvm.cpu())
+    value = np.linspace(-2, 2, 64).astype("float32")
+    got = vm["main"](tvm.runtime.tensor(value)).numpy()
+    wide = value.astype("float64")
+    np.testing.assert_allclose(got, np.exp(np.tanh(wide) * np.exp(wide)), rtol=3e-6)
