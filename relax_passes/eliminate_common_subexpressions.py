@@ -1,105 +1,119 @@
-"""Share equal subexpressions: hash operator, attributes and operands, then compare exactly.
+"""Compute what is computed twice once.
 
-Constants are equal when their bytes are, never by shape alone: two convolutions that differ only in
-their weights must stay two.
+Calls are bucketed by operator, attributes and operands, then compared exactly. Constants count as
+equal when their values are, bit for bit: comparing them by type and shape alone once merged two
+convolutions that differed in their weights.
 """
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Hashable
 
+import numpy as np
 import tvm
 import tvm_ffi
 from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from relax_passes.pass_base import PassContext, graph_pass
-from relax_passes.replace_main import replace_main
 
-NAME = "eliminate_common_subexpressions"
-# Equal weights above this size are left apart: hashing them costs more than sharing saves.
-MAX_CONSTANT_BYTES = 1 << 20
+# Two calls of these give two results.
+_DISTINCT = ("relax.random", "relax.call_", "relax.memory.", "relax.builtin.", "relax.print")
+_SAMPLES = 64
 
 
-@graph_pass(name=NAME, phase="canonicalize")
+@graph_pass(name="eliminate_common_subexpressions", phase="canonicalize")
 def eliminate_common_subexpressions(
     mod: tvm.IRModule, ctx: PassContext
 ) -> tuple[tvm.IRModule, bool]:
-    """Replace a binding by an earlier one of the same operator, attributes and operands."""
-    main = mod["main"]
-    shared = _Shared()
-    blocks, dropped = [], 0
-    for block in main.body.blocks:
-        if not isinstance(block, relax.DataflowBlock):  # may have effects
-            blocks.append(block)
-            continue
-        bindings = []
-        for binding in block.bindings:
-            kept = shared.visit(binding)
-            dropped += kept is None
-            if kept is not None:
-                bindings.append(kept)
-        blocks.append(relax.DataflowBlock(bindings))
-    if not dropped:
+    """Compute what is computed twice once; constants are equal when their values are."""
+    rewriter = _Merge(mod)
+    for name, func in mod.functions_items():
+        if isinstance(func, relax.Function):
+            rewriter.builder_.update_func(name, rewriter.visit_expr(func))
+    if not rewriter.count:
         return mod, False
-    updated = replace_main(mod, blocks, shared.rename(main.body.body))
-    ctx.log.fire(NAME, f"{dropped} repeated expressions shared")
-    return updated, True
+    ctx.log.fire("eliminate_common_subexpressions", f"removed {rewriter.count} repetitions")
+    return rewriter.builder_.get(), True
 
 
-class _Shared:
-    """Expressions seen so far; one pass, a dictionary lookup per binding."""
+class ConstantNumbers:
+    """Numbers constants so that two have the same number exactly when their values are equal."""
 
     def __init__(self) -> None:
-        self._seen: dict[tvm_ffi.StructuralKey, relax.Var] = {}
-        self._renamed: dict[relax.Expr, relax.Expr] = {}
-        self._constants: dict[tuple[object, ...], relax.Expr] = {}
-        self._numbers: dict[relax.Expr, int] = {}
+        self._by_identity: dict[tvm.ir.GenericConst, int] = {}
+        self._by_sample: dict[Hashable, list[tuple[np.ndarray, int]]] = {}
+        self._next = 0
 
-    def rename(self, expr: relax.Expr) -> relax.Expr:
-        return tvm_ffi.structural_map(expr, (relax.Var, lambda v: self._renamed.get(v, v)))
+    def number(self, constant: tvm.ir.GenericConst) -> int:
+        """Return the number of a constant."""
+        known = self._by_identity.get(constant)
+        if known is None:
+            known = self._by_identity[constant] = self._look_up(constant)
+        return known
 
-    def visit(self, binding: relax.Binding) -> relax.Binding | None:
-        """Return the binding with its operands renamed, None if an earlier one does the same."""
-        if not isinstance(binding, relax.VarBinding):
-            return relax.MatchCast(binding.var, self.rename(binding.value), binding.ty)
-        value = self.rename(binding.value)
-        key = self._key(value)
-        if key is not None:
-            earlier = self._seen.get(key)
-            if earlier is not None and isinstance(binding.var, relax.DataflowVar):
-                self._renamed[binding.var] = earlier
-                return None
-            self._seen.setdefault(key, binding.var)
-        return relax.VarBinding(binding.var, value)
+    def _look_up(self, constant: tvm.ir.GenericConst) -> int:
+        if not isinstance(constant.value, tvm.runtime.Tensor):
+            return self._new()
+        value = constant.value.numpy()
+        bits = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+        # A few bytes tell most constants apart, so that few are compared in full.
+        step = max(1, bits.size // _SAMPLES)
+        key = (str(constant.value.dtype), value.shape, bits[::step].tobytes())
+        bucket = self._by_sample.setdefault(key, [])
+        for other, number in bucket:
+            if np.array_equal(bits, other):
+                return number
+        bucket.append((bits, self._new()))
+        return bucket[-1][1]
 
-    def _key(self, value: relax.Expr) -> tvm_ffi.StructuralKey | None:
-        if isinstance(value, relax.TupleGetItem):
-            return tvm_ffi.StructuralKey([self._number(value.tuple_value), value.index])
-        if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
-            return None
-        if "random" in value.op.name or value.op.name.startswith("relax.call_"):
-            return None
-        operands = [self._operand(arg) for arg in value.args]
-        attrs = value.attrs if value.attrs is not None else ""
-        return tvm_ffi.StructuralKey([value.op.name, attrs, operands, value.ty])
+    def _new(self) -> int:
+        self._next += 1
+        return self._next
 
-    def _operand(self, arg: relax.Expr) -> object:
-        """Describe an operand by identity (variables), by bytes (constants) or by structure."""
-        if isinstance(arg, relax.Var):
-            return self._number(arg)
-        if isinstance(arg, tvm.ir.GenericConst) and isinstance(arg.value, tvm.runtime.Tensor):
-            return self._number(self._same_constant(arg))
+
+@mutator
+class _Merge(PyExprMutator):
+    def __init__(self, mod: tvm.IRModule) -> None:
+        super().__init__(mod)
+        self.count = 0
+        self.constants = ConstantNumbers()
+        self.known: dict[Hashable, list[tuple[tvm.ir.Call, relax.Var]]] = {}
+
+    def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
+        # Results of one block may be out of scope in the next.
+        self.known.clear()
+        return super().visit_dataflow_block_(block)
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        var, value = binding.var, binding.value
+        inner = isinstance(var, relax.DataflowVar)
+        if not inner or not isinstance(value, tvm.ir.Call) or not isinstance(value.op, tvm.ir.Op):
+            super().visit_var_binding_(binding)
+            return
+        if value.op.name.startswith(_DISTINCT):
+            super().visit_var_binding_(binding)
+            return
+        call = self.visit_expr(value)
+        bucket = self.known.setdefault(self._key(call), [])
+        for other, result in bucket:
+            if tvm_ffi.structural_equal(call.attrs, other.attrs):
+                self.count += 1
+                self.set_var_remap(var, result)
+                return
+        result = self.builder_.emit(call, var.name)
+        self.set_var_remap(var, result)
+        bucket.append((call, result))
+
+    def _key(self, call: tvm.ir.Call) -> Hashable:
+        attrs = 0 if call.attrs is None else tvm_ffi.structural_hash(call.attrs)
+        return call.op.name, attrs, *(self._operand(arg) for arg in call.args)
+
+    def _operand(self, arg: relax.Expr) -> Hashable:
+        if isinstance(arg, tvm.ir.GenericConst):
+            return "constant", self.constants.number(arg)
         if isinstance(arg, relax.Tuple):
-            return ["tuple", *(self._operand(field) for field in arg.fields)]
-        return arg
-
-    def _number(self, expr: relax.Expr) -> int:
-        return self._numbers.setdefault(expr, len(self._numbers))
-
-    def _same_constant(self, constant: tvm.ir.GenericConst) -> relax.Expr:
-        array = constant.value.numpy()
-        if array.nbytes > MAX_CONSTANT_BYTES:
-            return constant
-        digest = hashlib.sha256(array.tobytes()).digest()
-        key = (str(constant.value.dtype), array.shape, digest)
-        return self._constants.setdefault(key, constant)
+            return "tuple", *(self._operand(field) for field in arg.fields)
+        if isinstance(arg, relax.Var):
+            return arg
+        return "structure", tvm_ffi.structural_hash(arg), str(arg)

@@ -1,35 +1,33 @@
-"""Remove bindings that nothing reads and functions that nothing calls."""
+"""Remove bindings that nothing reads, and functions that nothing calls."""
 
 from __future__ import annotations
 
 import tvm
-import tvm_ffi
 from tvm import relax
 
 from relax_passes.pass_base import PassContext, graph_pass
 
-NAME = "eliminate_dead_code"
 
-
-@graph_pass(name=NAME, phase="canonicalize")
+@graph_pass(name="eliminate_dead_code", phase="canonicalize")
 def eliminate_dead_code(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool]:
-    """Remove unused bindings and functions that cannot be reached from `main`."""
-    cleaned = relax.transform.DeadCodeElimination(["main"])(mod)
-    before, after = _size(mod), _size(cleaned)
-    if before == after:
+    """Remove bindings that nothing reads and private functions that nothing calls."""
+    before = _size(mod)
+    cleaned = relax.transform.DeadCodeElimination()(mod)
+    after = _size(cleaned)
+    if after == before:
         return mod, False
-    ctx.log.fire(NAME, f"{before - after} bindings and functions removed")
+    ctx.log.fire("eliminate_dead_code", f"removed {before[0] - after[0]} bindings")
     return cleaned, True
 
 
-def _size(mod: tvm.IRModule) -> int:
-    """Count the functions and all their bindings, those in branches included."""
-    count = len(mod.functions)
-    for func in mod.functions.values():
-        if isinstance(func, relax.Function):
-            found: list[relax.Binding] = []
-            tvm_ffi.structural_walk(
-                func.body, [(relax.VarBinding, found.append), (relax.MatchCast, found.append)]
-            )
-            count += len(found)
-    return count
+def _size(mod: tvm.IRModule) -> tuple[int, int]:
+    """Return the number of bindings, branches included, and of functions."""
+    bindings = 0
+    pending = [f.body for f in mod.functions.values() if isinstance(f, relax.Function)]
+    while pending:
+        for block in pending.pop().blocks:
+            bindings += len(block.bindings)
+            for binding in block.bindings:
+                if isinstance(binding.value, relax.If):
+                    pending += [binding.value.true_branch, binding.value.false_branch]
+    return bindings, len(mod.functions)

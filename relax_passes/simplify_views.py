@@ -1,0 +1,133 @@
+"""Remove views, transposes and casts that change nothing, and merge those that follow each other.
+
+    reshape(x, shape of x) = x                 reshape(reshape(x, s), t) = reshape(x, t)
+    permute(x, identity) = x                   permute(permute(x, p), q) = permute(x, p[q])
+    permute that moves only axes of extent 1 = reshape
+    astype(x, type of x) = x                   broadcast_to(x, shape of x) = x
+"""
+
+from __future__ import annotations
+
+import tvm
+import tvm_ffi
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from relax_passes.blocked_layout import is_one
+from relax_passes.lowering.rule import dtype_of
+from relax_passes.lowering.views import VIEWS
+from relax_passes.pass_base import PassContext, graph_pass
+
+_PERMUTE = "relax.permute_dims"
+
+
+@graph_pass(name="simplify_views", phase="canonicalize")
+def simplify_views(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool]:
+    """Remove or merge reshapes, transposes, casts and broadcasts that change nothing."""
+    rewriter = _Simplify(mod)
+    for name, func in mod.functions_items():
+        if isinstance(func, relax.Function):
+            rewriter.builder_.update_func(name, rewriter.visit_expr(func))
+    if not rewriter.count:
+        return mod, False
+    ctx.log.fire("simplify_views", f"simplified {rewriter.count} views")
+    cleaned = relax.transform.CanonicalizeBindings()(rewriter.builder_.get())
+    return relax.transform.DeadCodeElimination()(cleaned), True
+
+
+@mutator
+class _Simplify(PyExprMutator):
+    def __init__(self, mod: tvm.IRModule) -> None:
+        super().__init__(mod)
+        self.count = 0
+
+    def visit_call_(self, call: tvm.ir.Call) -> relax.Expr:
+        call = self.visit_expr_post_order(call)
+        if not isinstance(call.op, tvm.ir.Op):
+            return call
+        name = call.op.name
+        result = None
+        if name in VIEWS:
+            result = self._view(call)
+        elif name == _PERMUTE:
+            result = self._permute(call)
+        elif name == "relax.astype" and dtype_of(call) == dtype_of(call.args[0]) != "":
+            result = call.args[0]
+        elif name == "relax.broadcast_to" and _same_shape(call, call.args[0]):
+            result = call.args[0]
+        if result is None:
+            return call
+        self.count += 1
+        return result
+
+    def _root(self, value: relax.Expr) -> relax.Expr:
+        """Return the variable that `value` is another name of."""
+        while isinstance(value, relax.Var):
+            source = self.lookup_binding(value)
+            if not isinstance(source, relax.Var):
+                return value
+            value = source
+        return value
+
+    def _producer(self, value: relax.Expr) -> tvm.ir.Call | None:
+        producer = self.lookup_binding(value) if isinstance(value, relax.Var) else value
+        if isinstance(producer, tvm.ir.Call) and isinstance(producer.op, tvm.ir.Op):
+            return producer
+        return None
+
+    def _view(self, call: tvm.ir.Call) -> relax.Expr | None:
+        source = self._root(call.args[0])
+        if _same_shape(call, source):
+            return source
+        inner = self._producer(source)
+        if inner is None or inner.op.name not in VIEWS or _shape(call) is None:
+            return None
+        return self._reshape(source, call)
+
+    def _reshape(self, source: relax.Expr, like: tvm.ir.Call) -> relax.Expr:
+        """Return `source` viewed in the shape of `like`, without the views between."""
+        while True:
+            if _same_shape(like, source):
+                return source
+            inner = self._producer(source)
+            if inner is None or inner.op.name not in VIEWS:
+                return relax.op.reshape(source, like.ty.shape)
+            source = self._root(inner.args[0])
+
+    def _permute(self, call: tvm.ir.Call) -> relax.Expr | None:
+        source = self._root(call.args[0])
+        order = _order(call)
+        inner = self._producer(source)
+        merged = inner is not None and inner.op.name == _PERMUTE
+        if merged:
+            first = _order(inner)
+            source, order = self._root(inner.args[0]), [first[axis] for axis in order]
+        if order == sorted(order):
+            return source
+        shape = _shape(source)
+        if shape is not None and _shape(call) is not None:
+            moved = [axis for axis in order if not is_one(shape[axis])]
+            if moved == sorted(moved):
+                return self._reshape(source, call)
+        return relax.op.permute_dims(source, order) if merged else None
+
+
+def _order(call: tvm.ir.Call) -> list[int]:
+    """Return the axes of a transpose, counted from 0."""
+    rank = call.args[0].ty.ndim
+    if call.attrs.axes is None:
+        return list(range(rank))[::-1]
+    return [int(axis) % rank for axis in call.attrs.axes]
+
+
+def _shape(value: relax.Expr) -> list[tvm.tirx.Expr] | None:
+    shape = getattr(value.ty, "shape", None)
+    return list(shape.values) if isinstance(shape, relax.ShapeExpr) else None
+
+
+def _same_shape(a: relax.Expr, b: relax.Expr) -> bool:
+    """Return whether both have the same shape, symbolic dimensions included."""
+    first, second = _shape(a), _shape(b)
+    if first is None or second is None or len(first) != len(second):
+        return False
+    return all(tvm_ffi.structural_equal(x, y) for x, y in zip(first, second, strict=True))
