@@ -16,7 +16,7 @@ def build_executable(mod: tvm.IRModule, ctx: PassContext) -> relax.VMExecutable:
         ctx: Gives the target.
 
     Raises:
-        tvm.error.TVMError: If code generation fails.
+        RuntimeError: If code generation fails.
     """
     lower_to_vm = tvm.transform.Sequential(
         [
