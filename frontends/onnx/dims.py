@@ -63,13 +63,32 @@ class DimArithmetic:
         """Return the smaller one."""
         if is_static(left) and is_static(right):
             return min(int(left), int(right))
+        if self._surely_at_most(left, right):
+            return left
+        if self._surely_at_most(right, left):
+            return right
         return self.simplify(tirx.min(prim(left), prim(right)))
 
     def maximum(self, left: Dim, right: Dim) -> Dim:
         """Return the greater one."""
         if is_static(left) and is_static(right):
             return max(int(left), int(right))
+        if self._surely_at_most(left, right):
+            return right
+        if self._surely_at_most(right, left):
+            return left
         return self.simplify(tirx.max(prim(left), prim(right)))
+
+    def _surely_at_most(self, left: Dim, right: Dim) -> bool:
+        """Prove left <= right from bounds, and from n // c <= n for sizes n."""
+        if self.is_nonnegative(self.simplify(right - left)):
+            return True
+        if isinstance(left, tirx.FloorDiv) and is_static(divisor := as_dim(left.b)):
+            inner = as_dim(left.a)
+            return divisor >= 1 and self.is_nonnegative(inner) and self._surely_at_most(
+                inner, right
+            )
+        return False
 
     def product(self, dims: Iterable[Dim]) -> Dim:
         """Return the number of elements of a shape."""

@@ -200,17 +200,14 @@ class GraphBuilder:
             compute, name=value.name or "shape_value", dims=list(value.symbolic.flat)
         )
 
-    def emit(
-        self, expr: relax.Expr, hint: str, dims: Sequence[Dim] | None = None
-    ) -> relax.Var:
-        """Bind `expr`; where Relax cannot deduce its shape, `dims` or fresh symbols state it."""
+    def emit(self, expr: relax.Expr, hint: str) -> relax.Var:
+        """Bind `expr`; dimensions that Relax cannot deduce become fresh symbols."""
         bound = self._block.emit(expr, sanitize(hint))
         kind = bound.ty
         if isinstance(kind, relax.TensorType) and not isinstance(kind.shape, relax.ShapeExpr):
             if kind.ndim < 0:
                 raise UnsupportedOperator("the rank of its result is unknown")
-            if dims is None:
-                dims = [self.fresh_symbol(hint) for _ in range(kind.ndim)]
+            dims = [self.fresh_symbol(hint) for _ in range(kind.ndim)]
             return self.match_tensor(bound, dims, dtype_of(bound))
         return bound
 

@@ -128,25 +128,42 @@ class Op:
 
     # Emission ---------------------------------------------------------------------------------
 
-    def emit(
-        self, expr: relax.Expr, hint: str = "", dims: Sequence[Dim] | None = None
-    ) -> relax.Var:
-        """Bind an intermediate result; its shape is fully known afterwards.
+    def emit(self, expr: relax.Expr, hint: str = "") -> relax.Var:
+        """Bind an intermediate result; its shape is fully known afterwards."""
+        return self._builder.emit(expr, hint or f"{self.title}_{self.node.op_type}")
 
-        `dims` is the shape to state (and check at run time) where Relax deduces none.
+    def aligned(self, places: Sequence[int], free: int | None = None) -> list[relax.Expr]:
+        """Return inputs whose symbolic sizes agree, so that Relax deduces the result's shape.
+
+        Sizes computed in different ways may be equal without a proof, such as both sides of a skip
+        connection over a symbolic height; they are stated to be equal and checked at run time.
+
+        Args:
+            places: The inputs, which broadcast with each other.
+            free: An axis on which they need not agree (Concat).
         """
-        return self._builder.emit(expr, hint or f"{self.title}_{self.node.op_type}", dims)
-
-    def broadcast(self, shapes: Sequence[Sequence[Dim]]) -> list[Dim]:
-        """Return the broadcast shape; of two different symbolic sizes the first is taken."""
+        shapes = [self.shape(place) for place in places]
         rank = max(len(shape) for shape in shapes)
-        result: list[Dim] = [1] * rank
+        common: list[Dim] = [1] * rank
         for shape in shapes:
             for axis, dim in enumerate(shape, rank - len(shape)):
-                have = result[axis]
+                have = common[axis]
                 if is_static(have) and have == 1 or is_static(dim) and dim != 1:
-                    result[axis] = dim
-        return result
+                    common[axis] = dim
+        results = []
+        for place, shape in zip(places, shapes, strict=True):
+            wanted = list(shape)
+            for axis, dim in enumerate(shape):
+                target = common[axis + rank - len(shape)]
+                both_static = is_static(dim) and is_static(target)
+                if axis != free and not both_static and not (is_static(dim) and dim == 1):
+                    wanted[axis] = target
+            same = all(
+                self.arithmetic.equal(a, b) for a, b in zip(shape, wanted, strict=True)
+            )
+            x = self.x(place)
+            results.append(x if same else self.match_shape(x, wanted, self.dtype(place)))
+        return results
 
     def te(
         self,

@@ -173,7 +173,7 @@ class _Worker:
 
 
 def run_cases(names: list[str], pattern: str, workers: int, seconds: float) -> dict[str, Outcome]:
-    """Run cases in `workers` processes; return the outcome of each."""
+    """Run cases in `workers` processes, printing those that fail; return all outcomes."""
     from concurrent.futures import ThreadPoolExecutor
 
     outcomes: dict[str, Outcome] = {}
@@ -181,7 +181,9 @@ def run_cases(names: list[str], pattern: str, workers: int, seconds: float) -> d
     def work(share: list[str]) -> None:
         worker = _Worker(pattern)
         for name in share:
-            outcomes[name] = worker.run(name, seconds)
+            verdict, detail = outcomes[name] = worker.run(name, seconds)
+            if verdict != "pass":
+                print(f"{verdict:12} {name}: {detail}", flush=True)
         worker.stop()
 
     shares = [share for number in range(workers) if (share := names[number::workers])]
@@ -200,9 +202,6 @@ def main() -> int:
     options = parser.parse_args()
     names = [case.name for case in load_cases(options.filter)][:: options.every]
     outcomes = run_cases(names, options.filter, options.workers, options.seconds)
-    for name, (verdict, detail) in sorted(outcomes.items()):
-        if verdict != "pass":
-            print(f"{verdict:12} {name}: {detail}")
     counts = collections.Counter(verdict for verdict, _ in outcomes.values())
     print(", ".join(f"{counts[v]} {v}" for v in ("pass", "wrong", "error", "unsupported")))
     return 0

@@ -51,17 +51,23 @@ def broadcast_legacy(op: Op) -> relax.Expr:
     return right
 
 
+def operands(op: Op) -> list[relax.Expr]:
+    """Return both inputs of a broadcasting operator."""
+    if op.opset < 7:
+        return [op.x(0), broadcast_legacy(op)]
+    return op.aligned([0, 1])
+
+
 @converter(*_BINARY)
 def binary(op: Op) -> relax.Expr:
     """Convert operators that are one broadcasting Relax operator of two tensors."""
-    result = _BINARY[op.node.op_type](op.x(0), broadcast_legacy(op))
-    return op.emit(result, op.title, op.broadcast([op.shape(0), op.shape(1)]))
+    return _BINARY[op.node.op_type](*operands(op))
 
 
 @converter("Div")
 def div(op: Op) -> relax.Expr:
     """Divide; integers are rounded toward zero."""
-    return R.divide(op.x(0), broadcast_legacy(op))
+    return R.divide(*operands(op))
 
 
 @converter("Mod")
@@ -79,7 +85,8 @@ def mod(op: Op) -> relax.Expr:
 @converter("Pow")
 def power(op: Op) -> relax.Expr:
     """Raise to a power; the result has the base's dtype, whatever the exponent's is."""
-    base, exponent, dtype = op.x(0), broadcast_legacy(op), op.dtype(0)
+    base, exponent = operands(op)
+    dtype = op.dtype(0)
     known = op.constant(1)
     if known is not None and known.size == 1 and is_float(dtype) and known.ndim <= op.ndim(0):
         value = float(known.reshape(-1)[0])
@@ -146,9 +153,9 @@ def extremum(op: Op) -> relax.Expr:
 
 def fold_inputs(op: Op, combine: Any) -> relax.Expr:
     """Combine all inputs from the left."""
-    total = op.x(0)
-    for place in range(1, len(op.inputs)):
-        total = op.emit(combine(total, op.x(place)))
+    total, *others = op.aligned(range(len(op.inputs)))
+    for other in others:
+        total = op.emit(combine(total, other))
     return total
 
 
@@ -178,7 +185,7 @@ def bit_shift(op: Op) -> relax.Expr:
 @converter("Where")
 def where(op: Op) -> relax.Expr:
     """Choose by a condition."""
-    return R.where(op.x(0), op.x(1), op.x(2))
+    return R.where(*op.aligned([0, 1, 2]))
 
 
 @converter("Cast", "CastLike")

@@ -138,9 +138,7 @@ def concat(op: Op) -> Any:
     parts = parts or [0]
     if len(parts) == 1:
         return op.value(parts[0])
-    dims = op.broadcast([op.shape(place) for place in parts])
-    dims[axis] = op.arithmetic.simplify(sum(op.shape(place)[axis] for place in parts))
-    return op.emit(R.concat([op.x(place) for place in parts], axis), op.title, dims)
+    return R.concat(op.aligned(parts, free=axis), axis)
 
 
 def _static_dims(dims: tuple[Dim, ...]) -> list[int]:

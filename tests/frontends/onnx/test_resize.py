@@ -32,10 +32,10 @@ def _check(
 def test_nearest_half_pixel_prefers_floor() -> None:
     x = np.arange(3, dtype="float32").reshape(1, 1, 3, 1)
     model = make_model(
-        [helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], mode="nearest")],
+        [helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="nearest")],
         {"x": ("float32", x.shape)},
         ["y"],
-        {"sizes": np.asarray([1, 1, 4, 1], "int64")},
+        {"scales": np.asarray([1, 1, 1.5, 1], "float32")},
     )
     (result,) = run_imported(model, {"x": x})
     np.testing.assert_array_equal(result.reshape(-1), [0, 0, 1, 2])
