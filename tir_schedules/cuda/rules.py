@@ -1,0 +1,18 @@
+"""The CUDA rule list: the first rule that does not decline schedules the function."""
+
+from __future__ import annotations
+
+from tir_schedules.rule import Rule
+
+
+def cuda_rules() -> list[Rule]:
+    """Return the rules in the order they are asked; the last one takes anything."""
+    from tir_schedules.cuda import contraction, elementwise, fallback, reduction, row_kernel
+
+    return [
+        elementwise.RULE,
+        contraction.RULE,  # matrix products and convolutions as tiles in shared memory
+        row_kernel.RULE,  # softmax, norms, long reductions: one block of threads a row
+        reduction.RULE,  # pooling, depthwise convolution, short reductions: one thread a result
+        fallback.RULE,
+    ]
