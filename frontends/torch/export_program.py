@@ -19,6 +19,7 @@ KEPT_WHOLE = (
     _ATEN.scaled_dot_product_attention.default,
     _ATEN.layer_norm.default,
     _ATEN.rms_norm.default,
+    _ATEN.instance_norm.default,
     _ATEN.gelu.default,
     _ATEN.silu.default,
     _ATEN.hardswish.default,
@@ -77,7 +78,10 @@ def _export(
         raise InvalidModel("a torch.nn.Module needs example_inputs to be exported")
     try:
         return torch.export.export(
-            module, tuple(example_inputs), dynamic_shapes=_named_dims(dynamic_shapes)
+            module,
+            tuple(example_inputs),
+            dynamic_shapes=_named_dims(dynamic_shapes),
+            prefer_deferred_runtime_asserts_over_guards=True,  # keeps more sizes symbolic
         )
     except Exception as error:  # torch.export lets errors of the traced code and its own through
         reason = str(error).strip().split("\n")[0]
@@ -92,7 +96,8 @@ def _named_dims(spec: Any) -> Any:
 
     def replace(node: Any) -> Any:
         if isinstance(node, str):
-            return dims.setdefault(node, Dim(node))
+            # No model is meant for empty inputs, and torch proves more about sizes from 1 on.
+            return dims.setdefault(node, Dim(node, min=1))
         if isinstance(node, dict):
             return {key: replace(value) for key, value in node.items()}
         if isinstance(node, list | tuple):

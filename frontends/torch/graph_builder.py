@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import tvm
 from tvm import relax
+from tvm.sym import Analyzer
 
 from frontends.errors import UnsupportedOperator
 from frontends.torch.symbolic_shapes import Size, SymbolTable
@@ -192,7 +193,7 @@ def same_shape(left: list[Size], right: list[Size]) -> bool:
 
 
 def _equal(left: Size, right: Size) -> bool:
-    return tvm.arith.Analyzer().can_prove_equal(left, right)
+    return Analyzer().can_prove_equal(left, right)
 
 
 def source_line(node: torch.fx.Node) -> str:

@@ -89,6 +89,28 @@ def group_norm(
     return b.emit(result), None, None
 
 
+@converter("aten.instance_norm.default")
+def instance_norm(
+    b: GraphBuilder,
+    x: Value,
+    weight: Value,
+    bias: Value,
+    running_mean: Value,
+    running_var: Value,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> relax.Expr:
+    """Normalize each channel of each sample over its spatial axes."""
+    if not use_input_stats:
+        return batch_norm(b, x, weight, bias, running_mean, running_var, momentum, eps)[0]
+    data = b.tensor(x)
+    gamma, beta = _affine(b, weight, bias, [b.static(b.shape(data)[1])])
+    axes = list(range(2, data.ty.ndim))
+    return relax.op.nn.instance_norm(data, gamma, beta, channel_axis=1, axes=axes, epsilon=eps)
+
+
 @converter("aten.rms_norm.default")
 def rms_norm(
     b: GraphBuilder,

@@ -7,7 +7,6 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
-from tvm import relax  # noqa: E402
 
 from frontends import InvalidModel, UnsupportedOperator  # noqa: E402
 from frontends.torch import import_torch  # noqa: E402
@@ -81,7 +80,7 @@ def test_unsupported_operators_that_no_output_needs_do_not_matter():
 
 def test_weights_are_constants_and_inputs_are_named():
     model = assert_matches_eager(nn.Linear(3, 2).eval(), torch.ones(1, 3))
-    assert [v.name_hint for v in model.module["main"].params] == ["input"]
+    assert [v.name for v in model.module["main"].params] == ["input"]
     assert [(s.name, s.shape, s.dtype) for s in model.inputs] == [("input", (1, 3), "float32")]
     assert [(s.name, s.shape) for s in model.outputs] == [("output", (1, 2))]
     assert model.source == "Linear"
@@ -118,10 +117,10 @@ def test_an_exported_program_is_taken_as_it_is():
 def test_dynamic_shapes_keep_their_names_and_serve_other_sizes():
     """T7: dynamic batch and sequence, derived sizes, views of views."""
 
-    def function(x: torch.Tensor) -> torch.Tensor:
+    def function(x: torch.Tensor) -> list[torch.Tensor]:
         both = torch.cat([x, x], 1)  # 2 * length
         rows = both.reshape(x.shape[0] * both.shape[1], 4)
-        return rows.view(x.shape[0], -1, 4)[:, 1:].transpose(1, 2)
+        return [rows.view(x.shape[0], -1, 4).transpose(1, 2) + 1, x[:, 1:].sum(1), both[:, 0]]
 
     module = Lambda(function)
     shapes = {"tensors": ({0: "batch", 1: "length"},)}
@@ -142,7 +141,6 @@ def test_resnet18_equals_eager():
     model = assert_matches_eager(module, torch.randn(1, 3, 32, 32), tolerance=1e-4)
     counts = operators(model)
     assert counts["nn.conv2d"] == counts["nn.batch_norm"] == 20
-    assert relax.analysis.well_formed(model.module)
 
 
 def test_bert_layer_equals_eager():

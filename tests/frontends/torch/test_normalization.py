@@ -46,7 +46,10 @@ def test_normalization_stays_one_operator(layer, operator):
 
 
 def test_instance_norm():
-    assert_matches_eager(randomized(nn.InstanceNorm2d(6, affine=True)), X)
+    model = assert_matches_eager(randomized(nn.InstanceNorm2d(6, affine=True)), X)
+    assert operators(model) == {"nn.instance_norm": 1}
+    tracked = nn.InstanceNorm2d(6, track_running_stats=True)
+    assert_matches_eager(randomized(tracked), X)
 
 
 @pytest.mark.parametrize("dim", [-1, 1, 0])
