@@ -17,14 +17,14 @@ def relu(b: GraphBuilder, x: Value) -> relax.Expr:
 
 @converter("aten.gelu.default")
 def gelu(b: GraphBuilder, x: Value, *, approximate: str = "none") -> relax.Expr:
-    """x * Phi(x), exact or by tanh."""
+    """X * Phi(x), exact or by tanh."""
     op = relax.op.nn.gelu_tanh if approximate == "tanh" else relax.op.nn.gelu
     return op(b.tensor(x))
 
 
 @converter("aten.silu.default")
 def silu(b: GraphBuilder, x: Value) -> relax.Expr:
-    """x * sigmoid(x)."""
+    """X * sigmoid(x)."""
     return relax.op.nn.silu(b.tensor(x))
 
 
@@ -43,7 +43,7 @@ def hardsigmoid(b: GraphBuilder, x: Value) -> relax.Expr:
 
 @converter("aten.hardswish.default")
 def hardswish(b: GraphBuilder, x: Value) -> relax.Expr:
-    """x * clip(x + 3, 0, 6) / 6."""
+    """X * clip(x + 3, 0, 6) / 6."""
     value = b.tensor(x)
     gated = b.emit(relax.op.multiply(value, _relu6_shifted(b, value)))
     return relax.op.multiply(gated, relax.const(1 / 6, b.dtype))
@@ -56,7 +56,7 @@ def _relu6_shifted(b: GraphBuilder, x: relax.Expr) -> relax.Expr:
 
 @converter("aten.leaky_relu.default")
 def leaky_relu(b: GraphBuilder, x: Value, negative_slope: float = 0.01) -> relax.Expr:
-    """x where positive, negative_slope * x elsewhere."""
+    """X where positive, negative_slope * x elsewhere."""
     return relax.op.nn.leakyrelu(b.tensor(x), negative_slope)
 
 
@@ -64,7 +64,7 @@ def leaky_relu(b: GraphBuilder, x: Value, negative_slope: float = 0.01) -> relax
 def elu(
     b: GraphBuilder, x: Value, alpha: float = 1, scale: float = 1, input_scale: float = 1
 ) -> relax.Expr:
-    """scale * (x where positive, alpha * (exp(input_scale * x) - 1) elsewhere)."""
+    """Scale * (x where positive, alpha * (exp(input_scale * x) - 1) elsewhere)."""
     value = b.tensor(x)
 
     def const(number: float) -> relax.Expr:
@@ -90,7 +90,7 @@ def softplus(b: GraphBuilder, x: Value, beta: float = 1, threshold: float = 20) 
 
 @converter("aten.mish.default")
 def mish(b: GraphBuilder, x: Value) -> relax.Expr:
-    """x * tanh(log(1 + exp(x)))."""
+    """X * tanh(log(1 + exp(x)))."""
     value = b.tensor(x)
     return relax.op.multiply(value, b.emit(relax.op.tanh(_log1p_exp(b, value))))
 

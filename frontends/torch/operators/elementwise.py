@@ -154,7 +154,7 @@ def logical_not(b: GraphBuilder, x: Value) -> relax.Expr:
 
 @converter("aten.add.Tensor", "aten.add.Scalar")
 def add(b: GraphBuilder, x: Value, y: Value, alpha: float = 1) -> relax.Expr:
-    """x + alpha * y; on booleans it is `or`."""
+    """X + alpha * y; on booleans it is `or`."""
     left, right = b.operands(x, y)
     if b.dtype == "bool":
         return relax.op.logical_or(left, right)
@@ -163,14 +163,14 @@ def add(b: GraphBuilder, x: Value, y: Value, alpha: float = 1) -> relax.Expr:
 
 @converter("aten.sub.Tensor", "aten.sub.Scalar")
 def sub(b: GraphBuilder, x: Value, y: Value, alpha: float = 1) -> relax.Expr:
-    """x - alpha * y."""
+    """X - alpha * y."""
     left, right = b.operands(x, y)
     return relax.op.subtract(left, _scaled(b, right, alpha))
 
 
 @converter("aten.rsub.Tensor", "aten.rsub.Scalar")
 def rsub(b: GraphBuilder, x: Value, y: Value, alpha: float = 1) -> relax.Expr:
-    """y - alpha * x."""
+    """Y - alpha * x."""
     return sub(b, y, x, alpha)
 
 
@@ -217,7 +217,7 @@ def fmod(b: GraphBuilder, x: Value, y: Value) -> relax.Expr:
 
 @converter("aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar")
 def power(b: GraphBuilder, x: Value, y: Value) -> relax.Expr:
-    """x ** y. Small constant exponents become products: exact for integers, cheap for floats."""
+    """X ** y. Small constant exponents become products: exact for integers, cheap for floats."""
     exponent = _scalar(y)
     if exponent in (1, 2, 3):
         base = b.tensor(x, b.dtype)
@@ -298,7 +298,7 @@ def expm1(b: GraphBuilder, x: Value) -> relax.Expr:
 def _near_zero(
     b: GraphBuilder, x: relax.Expr, lost: relax.Expr, small: relax.Expr, large: relax.Expr
 ) -> relax.Expr:
-    """x where rounding lost it, `small` for |x| < 1/2, `large` elsewhere."""
+    """X where rounding lost it, `small` for |x| < 1/2, `large` elsewhere."""
     near = b.emit(relax.op.less(b.emit(relax.op.abs(x)), relax.const(0.5, b.dtype)))
     return relax.op.where(lost, x, b.emit(relax.op.where(near, small, large)))
 
@@ -328,7 +328,7 @@ def clamp(b: GraphBuilder, x: Value, min: Value = None, max: Value = None) -> re
 
 @converter("aten.where.self")
 def where(b: GraphBuilder, condition: Value, x: Value, y: Value) -> relax.Expr:
-    """x where the condition holds, y elsewhere."""
+    """X where the condition holds, y elsewhere."""
     return relax.op.where(b.tensor(condition, "bool"), *b.operands(x, y))
 
 
@@ -357,7 +357,7 @@ def identity(b: GraphBuilder, x: Value, **_format: Any) -> relax.Expr:
 
 @converter("aten.copy.default")
 def copy(b: GraphBuilder, x: Value, src: Value, *_non_blocking: Any) -> relax.Expr:
-    """src in the shape and dtype of x: what an in-place copy leaves."""
+    """Src in the shape and dtype of x: what an in-place copy leaves."""
     value = b.tensor(src, b.dtype)
     shape = b.result_shape
     return value if same_shape(b.shape(value), shape) else relax.op.broadcast_to(value, shape)

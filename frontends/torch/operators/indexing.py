@@ -112,13 +112,13 @@ def _product(sizes: list[Size]) -> Size:
 
 @converter("aten.scatter.src", "aten.scatter.value")
 def scatter(b: GraphBuilder, x: Value, dim: int, index: Value, src: Value) -> relax.Expr:
-    """x with src written at `index` along one axis."""
+    """X with src written at `index` along one axis."""
     return _scatter(b, x, dim, index, src, "update")
 
 
 @converter("aten.scatter_add.default")
 def scatter_add(b: GraphBuilder, x: Value, dim: int, index: Value, src: Value) -> relax.Expr:
-    """x with src added at `index` along one axis; repeated places add up."""
+    """X with src added at `index` along one axis; repeated places add up."""
     return _scatter(b, x, dim, index, src, "add")
 
 
@@ -147,7 +147,7 @@ def slice_scatter(
     end: int | None = None,
     step: int = 1,
 ) -> relax.Expr:
-    """x with src written over x[start:end:step] of one axis."""
+    """X with src written over x[start:end:step] of one axis."""
     data, patch = b.tensor(x), b.tensor(src, b.dtype)
     axis = b.axis(dim, data.ty.ndim)
     length = b.static(b.shape(data)[axis])
@@ -165,7 +165,7 @@ def slice_scatter(
 
 @converter("aten.select_scatter.default")
 def select_scatter(b: GraphBuilder, x: Value, src: Value, dim: int, index: int) -> relax.Expr:
-    """x with src written over x[index] of one axis."""
+    """X with src written over x[index] of one axis."""
     data = b.tensor(x)
     axis = b.axis(dim, data.ty.ndim)
     place = index % b.static(b.shape(data)[axis])

@@ -13,7 +13,7 @@ from frontends.torch.registry import converter
 
 @converter("aten.linear.default")
 def linear(b: GraphBuilder, x: Value, weight: Value, bias: Value = None) -> relax.Expr:
-    """x @ weight.T + bias; x is [..., K], weight [N, K] (or [K], which gives [...])."""
+    """X @ weight.T + bias; x is [..., K], weight [N, K] (or [K], which gives [...])."""
     matrix = b.tensor(weight)
     if matrix.ty.ndim == 2:
         matrix = b.emit(relax.op.permute_dims(matrix, [1, 0]))
@@ -24,7 +24,7 @@ def linear(b: GraphBuilder, x: Value, weight: Value, bias: Value = None) -> rela
 def addmm(
     b: GraphBuilder, bias: Value, x: Value, y: Value, *, beta: float = 1, alpha: float = 1
 ) -> relax.Expr:
-    """beta * bias + alpha * x @ y."""
+    """Beta * bias + alpha * x @ y."""
     product = b.emit(relax.op.matmul(b.tensor(x), b.tensor(y)))
     if alpha != 1:
         product = b.emit(relax.op.multiply(product, relax.const(alpha, b.dtype)))
@@ -44,7 +44,7 @@ def addmm(
     "aten.dot.default",
 )
 def matmul(b: GraphBuilder, x: Value, y: Value) -> relax.Expr:
-    """x @ y with NumPy's rules for leading and missing dimensions."""
+    """X @ y with NumPy's rules for leading and missing dimensions."""
     return relax.op.matmul(b.tensor(x), b.tensor(y))
 
 

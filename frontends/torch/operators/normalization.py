@@ -119,7 +119,7 @@ def rms_norm(
     weight: Value = None,
     eps: float | None = None,
 ) -> relax.Expr:
-    """x / sqrt(mean(x^2) + eps) * weight over the trailing axes."""
+    """X / sqrt(mean(x^2) + eps) * weight over the trailing axes."""
     gamma, _ = _affine(b, weight, None, normalized_shape)
     epsilon = torch.finfo(getattr(torch, b.dtype)).eps if eps is None else eps
     axes = list(range(-len(normalized_shape), 0))
@@ -144,5 +144,5 @@ def softmax(b: GraphBuilder, x: Value, dim: int, half_to_float: bool) -> relax.E
 
 @converter("aten._log_softmax.default")
 def log_softmax(b: GraphBuilder, x: Value, dim: int, half_to_float: bool) -> relax.Expr:
-    """x - max - log(sum(exp(x - max))) along one axis."""
+    """X - max - log(sum(exp(x - max))) along one axis."""
     return relax.op.nn.log_softmax(b.tensor(x, b.dtype), axis=dim)
