@@ -123,9 +123,7 @@ def conv2d_nchwc(
     )
 
 
-def _tile(
-    sch: s_tir.Schedule, anchor: SBlockRV, epilogue: SBlockRV, machine: Machine
-) -> None:
+def _tile(sch: s_tir.Schedule, anchor: SBlockRV, epilogue: SBlockRV, machine: Machine) -> None:
     """Tile the convolution, with the epilogue at each tile.
 
     Tasks go over (n, part of the pixels, output blocks): the input of a part stays in the
@@ -136,9 +134,7 @@ def _tile(
     inner_channels = constant(sch.get(cb).extent) or 0
     work = points(extents(sch, [batch, block, pixel, lane, ci, ky, kx, cb]))
     panel, row = sch.split(block, [None, int(notes["tile_blocks"])])
-    part, tile, col = sch.split(
-        pixel, [None, int(notes["task_tiles"]), int(notes["tile_pixels"])]
-    )
+    part, tile, col = sch.split(pixel, [None, int(notes["task_tiles"]), int(notes["tile_pixels"])])
     sch.reorder(batch, part, panel, tile, ci, ky, kx, cb, col, row, lane)
     task = sch.fuse(batch, part, panel)
     if work >= PARALLEL_FMAS and machine.cores > 1:

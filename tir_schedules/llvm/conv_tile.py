@@ -79,5 +79,10 @@ def choose_conv_tile(
     tiles = -(-pixels // width)
     per_task = max(1, _TASK_BYTES // max(1, width * bytes_per_pixel))
     others = tasks * channel_blocks // blocks
-    parts = min(tiles, max(-(-tiles // per_task), -(-_MIN_TASKS // others)))
+    wanted = min(tiles, max(-(-tiles // per_task), -(-_MIN_TASKS // others)))
+    # Equal tasks: of the counts near the wanted one, that which rounds the tiles up least.
+    parts = min(
+        range(max(1, wanted // 2), min(tiles, 2 * wanted) + 1),
+        key=lambda count: (-tiles % count, abs(count - wanted)),
+    )
     return ConvTile(blocks, width, -(-tiles // parts))

@@ -1,0 +1,214 @@
+"""Blocked convolution: awkward shapes, groups, epilogues, and its machine code."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from tvm import te, tirx, topi
+from tvm.target import Target
+from tvm.tirx import PrimFunc
+
+from tests.tir_schedules.llvm.blocked_images import block, block_kernel, convolve, rand
+from tests.tir_schedules.llvm.scheduled_kernel import (
+    AVX2,
+    assembly,
+    assert_runs,
+    compiled,
+    hot_loop,
+)
+from tir_schedules.llvm.conv2d_nchwc import RULE, conv2d_nchwc
+from tir_schedules.llvm.conv_tile import choose_conv_tile, fits
+from tir_schedules.rule import Decline
+
+Four = tuple[int, int, int, int]
+
+
+def _image_and_kernel(
+    image: tuple[int, ...], kernel: tuple[int, ...], ib: int, ob: int
+) -> tuple[te.Tensor, te.Tensor]:
+    n, c, h, w = image
+    o, i, kh, kw = kernel
+    x = te.placeholder((n, c // ib, h, w, ib), name="x")
+    return x, te.placeholder((o // ob, i // ib, kh, kw, ib, ob), name="w")
+
+
+@pytest.mark.parametrize(
+    ("image", "kernel", "ib", "ob", "strides", "padding", "dilation", "groups"),
+    [
+        ((1, 8, 7, 7), (8, 8, 3, 3), 8, 8, (1, 1), (1, 1, 1, 1), (1, 1), 1),
+        ((2, 16, 7, 7), (24, 16, 1, 1), 8, 8, (1, 1), (0, 0, 0, 0), (1, 1), 1),
+        ((1, 3, 11, 13), (16, 3, 7, 7), 3, 8, (2, 2), (3, 3, 3, 3), (1, 1), 1),
+        ((1, 16, 9, 5), (40, 16, 3, 3), 8, 8, (2, 1), (0, 1, 2, 0), (1, 1), 1),
+        ((1, 8, 13, 13), (16, 8, 3, 3), 8, 8, (1, 1), (2, 2, 2, 2), (2, 2), 1),
+        ((1, 16, 7, 7), (8, 16, 1, 1), 8, 8, (2, 2), (0, 0, 0, 0), (1, 1), 1),
+        ((1, 8, 1, 1), (8, 8, 1, 1), 8, 8, (1, 1), (0, 0, 0, 0), (1, 1), 1),
+        ((1, 6, 5, 17), (14, 6, 1, 5), 3, 7, (1, 1), (0, 2, 0, 2), (1, 1), 1),
+        ((1, 2, 4, 4), (2, 2, 2, 2), 1, 1, (1, 1), (0, 0, 0, 0), (1, 1), 1),
+        ((1, 32, 6, 6), (32, 16, 3, 3), 8, 8, (1, 1), (1, 1, 1, 1), (1, 1), 2),
+        ((1, 8, 6, 6), (16, 2, 3, 3), 2, 4, (1, 1), (1, 1, 1, 1), (1, 1), 4),
+        ((1, 8, 6, 6), (8, 2, 3, 3), 2, 8, (1, 1), (1, 1, 1, 1), (1, 1), 4),
+        ((3, 64, 28, 28), (64, 64, 1, 1), 8, 8, (1, 1), (0, 0, 0, 0), (1, 1), 1),
+    ],
+)
+def test_conv2d_equals_numpy(
+    image: tuple[int, ...],
+    kernel: tuple[int, ...],
+    ib: int,
+    ob: int,
+    strides: tuple[int, int],
+    padding: Four,
+    dilation: tuple[int, int],
+    groups: int,
+) -> None:
+    x, w = _image_and_kernel(image, kernel, ib, ob)
+    y = conv2d_nchwc(x, w, strides=strides, padding=padding, dilation=dilation, groups=groups)
+    data, weight = rand(*image), rand(*kernel)
+    want = convolve(data, weight, strides, padding, dilation, groups)
+    inputs = [block(data, ib), block_kernel(weight, ib, ob)]
+    assert_runs(te.create_prim_func([x, w, y]), RULE, inputs, [block(want, ob).astype("float32")])
+
+
+def test_group_block_wider_than_the_kernel_block() -> None:
+    """Data keeps blocks of 8 where groups of 4 channels need kernel blocks of 4."""
+    image, kernel = (1, 16, 5, 5), (16, 4, 3, 3)
+    x = te.placeholder((1, 2, 5, 5, 8), name="x")
+    _, w = _image_and_kernel(image, kernel, 4, 8)
+    y = conv2d_nchwc(x, w, padding=(1, 1, 1, 1), groups=4)
+    data, weight = rand(*image), rand(*kernel)
+    want = block(convolve(data, weight, (1, 1), (1, 1, 1, 1), (1, 1), 4), 8).astype("float32")
+    inputs = [block(data, 8), block_kernel(weight, 4, 8)]
+    assert_runs(te.create_prim_func([x, w, y]), RULE, inputs, [want])
+
+
+def _residual(
+    image: tuple[int, ...], kernel: tuple[int, ...], pad: int
+) -> tuple[PrimFunc, list[np.ndarray], np.ndarray]:
+    """Return relu(conv(x) + bias + other), its inputs, and its value."""
+    x, w = _image_and_kernel(image, kernel, 8, 8)
+    blocks = kernel[0] // 8
+    bias = te.placeholder((1, blocks, 1, 1, 8), name="bias")
+    y = topi.add(conv2d_nchwc(x, w, padding=(pad,) * 4), bias)
+    other = te.placeholder(y.shape, name="other")
+    out = topi.nn.relu(topi.add(y, other))
+    data, weight, b = rand(*image), rand(*kernel), rand(1, blocks, 1, 1, 8)
+    want = block(convolve(data, weight, (1, 1), (pad,) * 4, (1, 1), 1), 8)
+    side = rand(*want.shape)
+    func = te.create_prim_func([x, w, bias, other, out])
+    value = np.maximum(want + b + side, 0).astype("float32")
+    return func, [block(data, 8), block_kernel(weight, 8, 8), b, side], value
+
+
+@pytest.mark.parametrize("pad", [0, 1])
+def test_bias_residual_and_relu_join_the_tile(pad: int) -> None:
+    size = 7 + 2 * (1 - pad)
+    func, inputs, want = _residual((1, 16, size, size), (16, 16, 3, 3), pad)
+    assert_runs(func, RULE, inputs, [want])
+    tasks = RULE.apply(func, _machine()).mod["main"].script()
+    assert tasks.count('T.sblock("conv2d_tiles') == 2, "initial value and update only"
+    assert "alloc_buffer" in tasks and 'scope="local"' in tasks
+
+
+def _machine() -> object:
+    from tests.tir_schedules.llvm.scheduled_kernel import machine
+
+    return machine(AVX2)
+
+
+def test_two_outputs() -> None:
+    x, w = _image_and_kernel((1, 8, 9, 9), (16, 8, 3, 3), 8, 8)
+    y = conv2d_nchwc(x, w, padding=(1, 1, 1, 1))
+    first = topi.nn.relu(y)
+    second = te.compute(y.shape, lambda *i: y(*i) * tirx.sigmoid(y(*i)), name="silu")
+    data, weight = rand(1, 8, 9, 9), rand(16, 8, 3, 3)
+    want = block(convolve(data, weight, (1, 1), (1, 1, 1, 1), (1, 1), 1), 8)
+    expected = [np.maximum(want, 0), want / (1 + np.exp(-want))]
+    assert_runs(
+        te.create_prim_func([x, w, first, second]),
+        RULE,
+        [block(data, 8), block_kernel(weight, 8, 8)],
+        [array.astype("float32") for array in expected],
+    )
+
+
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_prologue_runs_once_per_element(kernel: int) -> None:
+    x, w = _image_and_kernel((1, 16, 6, 6), (16, 16, kernel, kernel), 8, 8)
+    pad = kernel // 2
+    y = conv2d_nchwc(topi.nn.relu(x), w, padding=(pad,) * 4)
+    data, weight = rand(1, 16, 6, 6), rand(16, 16, kernel, kernel)
+    want = convolve(np.maximum(data, 0), weight, (1, 1), (pad,) * 4, (1, 1), 1)
+    func = te.create_prim_func([x, w, y])
+    inputs = [block(data, 8), block_kernel(weight, 8, 8)]
+    assert_runs(func, RULE, inputs, [block(want, 8).astype("float32")])
+
+
+def test_symbolic_batch() -> None:
+    n = tirx.Var("n", "int64")
+    x = te.placeholder((n, 2, 5, 5, 8), name="x")
+    w = te.placeholder((2, 2, 3, 3, 8, 8), name="w")
+    y = conv2d_nchwc(x, w, padding=(1, 1, 1, 1))
+    data, weight = rand(3, 16, 5, 5), rand(16, 16, 3, 3)
+    want = block(convolve(data, weight, (1, 1), (1, 1, 1, 1), (1, 1), 1), 8)
+    inputs = [block(data, 8), block_kernel(weight, 8, 8)]
+    assert_runs(te.create_prim_func([x, w, y]), RULE, inputs, [want.astype("float32")])
+
+
+def test_float64_works() -> None:
+    x = te.placeholder((1, 2, 5, 5, 4), name="x", dtype="float64")
+    w = te.placeholder((2, 2, 3, 3, 4, 4), name="w", dtype="float64")
+    y = conv2d_nchwc(x, w)
+    data, weight = rand(1, 8, 5, 5), rand(8, 8, 3, 3)
+    want = block(convolve(data, weight, (1, 1), (0, 0, 0, 0), (1, 1), 1), 4)
+    inputs = [a.astype("float64") for a in (block(data, 4), block_kernel(weight, 4, 4))]
+    assert_runs(te.create_prim_func([x, w, y]), RULE, inputs, [want], tolerance=1e-12)
+
+
+@pytest.mark.parametrize(("size", "kernel"), [(7, 1), (14, 3), (56, 1)])
+def test_hot_loop_is_packed_fma_without_spills(size: int, kernel: int) -> None:
+    func, _, _ = _residual((1, 64, size, size), (64, 64, kernel, kernel), kernel // 2)
+    loop = hot_loop(assembly(func, RULE), "vfmadd")
+    packed = [line for line in loop if re.match(r"vfmadd\w+ps\s", line)]
+    assert len(packed) >= 8 * 8, "one step of 8 channels over at least 8 accumulators"
+    assert not [line for line in loop if re.match(r"vfmadd\w+ss\s", line)]
+    assert not [line for line in loop if re.search(r"vmov\w+\s+%ymm\d+, .*\(%rsp\)", line)]
+    assert len({line.split()[-1] for line in packed}) <= 14, "accumulators within the budget"
+
+
+@pytest.mark.parametrize("pixels", [1, 7, 49, 196, 784, 3136, 12544, 13 * 13, None])
+@pytest.mark.parametrize("blocks", [1, 2, 3, 5, 7, 8, 256])
+def test_tile_covers_the_output_and_fits_registers(pixels: int | None, blocks: int) -> None:
+    tile = choose_conv_tile(blocks, pixels, 16, bytes_per_pixel=256)
+    assert blocks % tile.blocks == 0
+    assert fits(tile.blocks, tile.pixels, 16)
+    if pixels is not None:
+        unit = tile.pixels * tile.task_tiles
+        padded = -(-pixels // unit) * unit
+        assert padded - pixels <= max(0.1 * pixels, 2 * tile.pixels)
+
+
+def test_other_functions_are_declined() -> None:
+    x = te.placeholder((4, 4), name="x")
+    with pytest.raises(Decline, match="0 blocks tagged"):
+        RULE.apply(te.create_prim_func([x, topi.nn.relu(x)]), _machine())
+
+
+def test_channels_must_match() -> None:
+    x, w = _image_and_kernel((1, 16, 5, 5), (8, 8, 1, 1), 8, 8)
+    with pytest.raises(ValueError, match="do not match"):
+        conv2d_nchwc(x, w)
+
+
+@pytest.mark.parametrize(
+    ("lanes", "config"),
+    [
+        (4, {"mcpu": "nehalem", "mtriple": "x86_64-linux-gnu"}),
+        (16, {"mcpu": "skylake-avx512", "mtriple": "x86_64-linux-gnu"}),
+        (4, {"mcpu": "cortex-a72", "mtriple": "aarch64-linux-gnu"}),
+    ],
+)
+def test_builds_for_other_processors(lanes: int, config: dict[str, str]) -> None:
+    x, w = _image_and_kernel((1, 32, 9, 9), (32, 32, 3, 3), lanes, lanes)
+    func = te.create_prim_func([x, w, conv2d_nchwc(x, w, padding=(1, 1, 1, 1))])
+    assert compiled(func, RULE, Target({"kind": "llvm", "num-cores": 4, **config}))

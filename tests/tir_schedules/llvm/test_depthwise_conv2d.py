@@ -1,0 +1,121 @@
+"""Blocked depthwise convolution: awkward shapes, epilogues, and its machine code."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from tests.tir_schedules.llvm.blocked_images import block, convolve, rand
+from tests.tir_schedules.llvm.scheduled_kernel import (
+    AVX2,
+    assembly,
+    assert_runs,
+    compiled,
+    hot_loop,
+    machine,
+)
+from tvm import te, topi
+from tvm.target import Target
+
+from tir_schedules.llvm.depthwise_conv2d import RULE, depthwise_conv2d_nchwc
+
+Four = tuple[int, int, int, int]
+
+
+def _pack(weight: np.ndarray, size: int) -> np.ndarray:
+    c, _, kh, kw = weight.shape
+    tiles = weight.reshape(c // size, size, kh, kw).transpose(0, 2, 3, 1)
+    return np.ascontiguousarray(tiles[:, None, :, :, None, :])
+
+
+@pytest.mark.parametrize(
+    ("image", "kernel", "size", "strides", "padding", "dilation"),
+    [
+        ((1, 16, 14, 14), (3, 3), 8, (1, 1), (1, 1, 1, 1), (1, 1)),
+        ((2, 8, 11, 13), (3, 3), 8, (2, 2), (1, 1, 1, 1), (1, 1)),
+        ((1, 8, 7, 7), (5, 5), 8, (1, 1), (2, 2, 2, 2), (1, 1)),
+        ((1, 8, 29, 29), (7, 7), 8, (2, 1), (3, 3, 3, 3), (1, 1)),
+        ((1, 8, 12, 9), (3, 3), 8, (1, 1), (0, 0, 0, 0), (2, 2)),
+        ((1, 6, 9, 23), (3, 2), 3, (2, 2), (0, 1, 1, 0), (1, 1)),
+        ((1, 5, 3, 3), (3, 3), 1, (1, 1), (1, 1, 1, 1), (1, 1)),
+        ((1, 8, 1, 1), (1, 1), 8, (1, 1), (0, 0, 0, 0), (1, 1)),
+        ((1, 8, 112, 112), (3, 3), 8, (1, 1), (0, 0, 1, 1), (1, 1)),
+    ],
+)
+def test_depthwise_equals_numpy(
+    image: tuple[int, ...],
+    kernel: tuple[int, int],
+    size: int,
+    strides: tuple[int, int],
+    padding: Four,
+    dilation: tuple[int, int],
+) -> None:
+    n, c, h, w = image
+    x = te.placeholder((n, c // size, h, w, size), name="x")
+    k = te.placeholder((c // size, 1, *kernel, 1, size), name="w")
+    y = depthwise_conv2d_nchwc(x, k, strides=strides, padding=padding, dilation=dilation, groups=c)
+    data, weight = rand(*image), rand(c, 1, *kernel)
+    want = convolve(data, weight, strides, padding, dilation, c)
+    func = te.create_prim_func([x, k, y])
+    assert_runs(
+        func, RULE, [block(data, size), _pack(weight, size)], [block(want, size).astype("float32")]
+    )
+
+
+def test_bias_clip_and_prologue() -> None:
+    x = te.placeholder((1, 2, 9, 9, 8), name="x")
+    k = te.placeholder((2, 1, 3, 3, 1, 8), name="w")
+    b = te.placeholder((1, 2, 1, 1, 8), name="b")
+    y = depthwise_conv2d_nchwc(topi.nn.relu(x), k, padding=(1, 1, 1, 1))
+    y = topi.clip(topi.add(y, b), 0.0, 6.0)
+    data, weight, bias = rand(1, 16, 9, 9), rand(16, 1, 3, 3), rand(1, 2, 1, 1, 8)
+    want = convolve(np.maximum(data, 0), weight, (1, 1), (1, 1, 1, 1), (1, 1), 16)
+    func = te.create_prim_func([x, k, b, y])
+    expected = np.clip(block(want, 8) + bias, 0, 6).astype("float32")
+    assert_runs(func, RULE, [block(data, 8), _pack(weight, 8), bias], [expected])
+
+
+def test_border_is_added_to_the_rows_of_a_task_only() -> None:
+    """No bordered copy of the whole image: the border's buffer is a few rows."""
+    x = te.placeholder((1, 4, 112, 112, 8), name="x")
+    k = te.placeholder((4, 1, 3, 3, 1, 8), name="w")
+    func = te.create_prim_func([x, k, depthwise_conv2d_nchwc(x, k, padding=(1, 1, 1, 1))])
+    sch = RULE.apply(func, machine(AVX2))
+    pad = sch.get_sblock("pad_border")
+    init = sch.get_sblock("depthwise_tiles_init")
+    assert sch.get(sch.get_loops(pad)[0]).same_as(sch.get(sch.get_loops(init)[0]))
+    points = np.prod([int(sch.get(loop).extent) for loop in sch.get_loops(pad)[1:]])
+    assert points * 4 <= 32 << 10
+
+
+def test_hot_loop_is_packed_fma_without_spills() -> None:
+    x = te.placeholder((1, 4, 56, 56, 8), name="x")
+    k = te.placeholder((4, 1, 3, 3, 1, 8), name="w")
+    func = te.create_prim_func([x, k, depthwise_conv2d_nchwc(x, k, padding=(1, 1, 1, 1))])
+    loop = hot_loop(assembly(func, RULE), "vfmadd")
+    packed = [line for line in loop if re.match(r"vfmadd\w+ps\s", line)]
+    assert len(packed) >= 8 * 7, "all taps of a tile but the first in one block"
+    assert not [line for line in loop if re.search(r"vmov\w+\s+%ymm\d+, .*\(%rsp\)", line)]
+
+
+def test_channels_must_match() -> None:
+    x = te.placeholder((1, 2, 5, 5, 8), name="x")
+    k = te.placeholder((1, 1, 3, 3, 1, 8), name="w")
+    with pytest.raises(ValueError, match="do not match"):
+        depthwise_conv2d_nchwc(x, k)
+
+
+@pytest.mark.parametrize(
+    ("lanes", "config"),
+    [
+        (4, {"mcpu": "nehalem", "mtriple": "x86_64-linux-gnu"}),
+        (16, {"mcpu": "skylake-avx512", "mtriple": "x86_64-linux-gnu"}),
+        (4, {"mcpu": "cortex-a72", "mtriple": "aarch64-linux-gnu"}),
+    ],
+)
+def test_builds_for_other_processors(lanes: int, config: dict[str, str]) -> None:
+    x = te.placeholder((1, 2, 9, 9, lanes), name="x")
+    k = te.placeholder((2, 1, 3, 3, 1, lanes), name="w")
+    func = te.create_prim_func([x, k, depthwise_conv2d_nchwc(x, k, padding=(1, 1, 1, 1))])
+    assert compiled(func, RULE, Target({"kind": "llvm", "num-cores": 4, **config}))

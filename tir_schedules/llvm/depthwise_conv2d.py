@@ -1,0 +1,154 @@
+"""Depthwise convolution in NCHW[x]c layout: a few pixels of one row in registers.
+
+A task computes some rows of one channel block. The zero border is added to just the rows that a
+task reads, which then stay in the first-level cache. Kernel loops are unrolled, so that
+neighbouring pixels of a tile share their loads.
+
+Zhang, Lo, Lu: High Performance Depthwise and Pointwise Convolutions on Mobile Devices, AAAI 2020.
+"""
+
+from __future__ import annotations
+
+from tvm import s_tir, te, tirx
+from tvm.s_tir.schedule import SBlockRV
+from tvm.tirx import PrimFunc
+
+from tir_schedules.llvm.blocks import constant, extents, leaf_blocks, new_schedule, points
+from tir_schedules.llvm.conv2d_nchwc import PARALLEL_FMAS, vectorize_lane
+from tir_schedules.llvm.register_tile import anchor_of, finish_stages, prepare_epilogue
+from tir_schedules.llvm.spatial_pad import PAD, Padding, out_extent, pad_border, static
+from tir_schedules.machine import Machine
+from tir_schedules.rule import Rule
+
+TAG = "depthwise_conv2d_nchwc"
+# 4 to 8 accumulators hide the latency of an FMA and leave registers for weights and pixels.
+_TILE_PIXELS = range(8, 3, -1)
+# Bytes of bordered rows a task keeps: half a 32 KiB first-level cache.
+_ROWS_BYTES = 16 << 10
+# Larger kernels keep a loop over their rows.
+_MAX_UNROLLED_TAPS = 10
+
+
+def depthwise_conv2d_nchwc(
+    data: te.Tensor,
+    weight: te.Tensor,
+    *,
+    strides: tuple[int, int] = (1, 1),
+    padding: Padding = (0, 0, 0, 0),
+    dilation: tuple[int, int] = (1, 1),
+    groups: int | None = None,
+) -> te.Tensor:
+    """Convolve each channel of a blocked image with its own kernel.
+
+    Args:
+        data: Image (N, C/b, H, W, b).
+        weight: Kernel (C/b, 1, kh, kw, 1, b).
+        strides: Steps down and right.
+        padding: Zeros around the image as (top, left, bottom, right).
+        dilation: Distance of kernel rows and columns.
+        groups: C, or None.
+
+    Returns:
+        Tensor (N, C/b, OH, OW, b).
+
+    Raises:
+        ValueError: If data, weight and groups do not have the same channels.
+    """
+    batch, blocks, height, width, lanes = (static(extent) for extent in data.shape)
+    w_blocks, _, kh, kw, _, w_lanes = (int(extent) for extent in weight.shape)
+    if (w_blocks, w_lanes) != (blocks, lanes) or groups not in (None, w_blocks * w_lanes):
+        raise ValueError(f"{data.shape} and {weight.shape} do not match in {groups} groups")
+    (top, left, bottom, right), (sh, sw), (dh, dw) = padding, strides, dilation
+    oh = out_extent(height, top, bottom, kh, sh, dh)
+    ow = out_extent(width, left, right, kw, sw, dw)
+    columns = constant(ow)
+    tile = _tile_pixels(columns)
+    out_width = ow if columns is None else -(-columns // tile) * tile
+    rows, cols = height + top + bottom, width + left + right
+    if columns is not None and isinstance(cols, int):
+        cols = max(cols, (out_width - 1) * sw + (kw - 1) * dw + 1)
+    if any(padding) or cols is not width and constant(cols) != constant(width):
+        data = pad_border(data, padding, rows, cols)
+    ky = te.reduce_axis((0, kh), name="ky")
+    kx = te.reduce_axis((0, kw), name="kx")
+    tiles = te.compute(
+        (batch, blocks, oh, out_width, lanes),
+        lambda n, c, y, x, b: te.sum(
+            data[n, c, y * sh + ky * dh, x * sw + kx * dw, b] * weight[c, 0, ky, kx, 0, b],
+            axis=[ky, kx],
+        ),
+        name="depthwise_tiles",
+        attrs={
+            "schedule_rule": TAG,
+            "tile_pixels": tile,
+            "task_rows": _task_rows(constant(oh), constant(cols), w_lanes, kh, sh, dh),
+        },
+    )
+    return te.compute(
+        (batch, blocks, oh, ow, lanes), lambda *index: tiles(*index), name="depthwise_conv2d"
+    )
+
+
+def _tile_pixels(columns: int | None) -> int:
+    """Return the tile that pads a row least, the largest of equals; 1 for symbolic rows."""
+    if columns is None:
+        return 1
+    if columns <= _TILE_PIXELS.start:
+        return columns
+    return min(_TILE_PIXELS, key=lambda tile: -columns % tile)
+
+
+def _task_rows(
+    rows: int | None, columns: int | None, lanes: int, kernel: int, stride: int, dilation: int
+) -> int:
+    """Return the output rows of a task: a divisor, so that no task tests a bound."""
+    if rows is None or columns is None:
+        return 1
+    halo = (kernel - 1) * dilation + 1 - stride
+    most = max(1, (_ROWS_BYTES // (4 * columns * lanes) - halo) // stride)
+    return next(size for size in range(min(most, rows), 0, -1) if rows % size == 0)
+
+
+def _tile(sch: s_tir.Schedule, anchor: SBlockRV, epilogue: SBlockRV, machine: Machine) -> None:
+    notes = sch.get(anchor).annotations
+    batch, block, y, x, lane, ky, kx = sch.get_loops(anchor)
+    work = points(extents(sch, [batch, block, y, x, lane, ky, kx]))
+    taps = points(extents(sch, [ky, kx]))
+    part, row = sch.split(y, [None, int(notes["task_rows"])])
+    tile, pixel = sch.split(x, [None, int(notes["tile_pixels"])])
+    sch.reorder(batch, block, part, row, tile, ky, kx, pixel, lane)
+    task = sch.fuse(batch, block, part)
+    if work >= PARALLEL_FMAS // 8 and machine.cores > 1:
+        sch.parallel(task)
+    sch.set_scope(anchor, 0, "local")
+    sch.unroll(pixel)
+    sch.unroll(kx)
+    if taps <= _MAX_UNROLLED_TAPS:
+        sch.unroll(ky)
+    if constant(sch.get(lane).extent) != 1:
+        sch.vectorize(lane)
+    sch.reverse_compute_at(epilogue, tile)
+    vectorize_lane(sch, epilogue, machine, unrolled=1)
+    init = sch.decompose_reduction(anchor, ky)
+    *_, init_pixel, init_lane = sch.get_loops(init)
+    sch.unroll(init_pixel)
+    if constant(sch.get(init_lane).extent) != 1:
+        sch.vectorize(init_lane)
+    for stage in leaf_blocks(sch):
+        if str(sch.get(stage).name_hint) == PAD:
+            sch.compute_at(stage, task)
+            *_, pad_lane = sch.get_loops(stage)
+            if constant(sch.get(pad_lane).extent) != 1:
+                sch.vectorize(pad_lane)
+
+
+def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
+    sch = new_schedule(func)
+    anchor = anchor_of(sch, TAG)
+    epilogue = prepare_epilogue(sch, anchor)
+    _tile(sch, anchor, epilogue, machine)
+    finish_stages(sch, machine)
+    return sch
+
+
+RULE = Rule("depthwise_conv2d", _schedule)
