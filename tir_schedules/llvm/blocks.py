@@ -100,10 +100,8 @@ def inline_spatial(
                 continue
         nodes = expression_nodes(stmt.body) + 1
         buffer = stmt.writes[0].source
-        worst = max(
-            (nodes * _loads_of(sch.get(r).body, buffer) + expression_nodes(sch.get(r).body))
-            for r in readers
-        ) if readers else 0
+        bodies = [sch.get(reader).body for reader in readers]
+        worst = max((nodes * _loads_of(b, buffer) + expression_nodes(b) for b in bodies), default=0)
         if worst > _MAX_INLINED_NODES:
             continue
         try:

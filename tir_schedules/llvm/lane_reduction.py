@@ -81,9 +81,7 @@ def split_tails(sch: s_tir.Schedule, machine: Machine) -> s_tir.Schedule:
     return new_schedule(func)
 
 
-def accumulate_in_lanes(
-    sch: s_tir.Schedule, block: SBlockRV, machine: Machine
-) -> list[SBlockRV]:
+def accumulate_in_lanes(sch: s_tir.Schedule, block: SBlockRV, machine: Machine) -> list[SBlockRV]:
     """Rewrite a reduction over its innermost axes to add into vector lanes.
 
     The result is exact for max and min; a floating-point sum is added in another order. A
@@ -129,9 +127,7 @@ def _factor(sch: s_tir.Schedule, block: SBlockRV, width: int, axis: int) -> SBlo
     return sch.rfactor(lane, axis)
 
 
-def vectorize_lanes(
-    sch: s_tir.Schedule, block: SBlockRV, outer: int, machine: Machine
-) -> None:
+def vectorize_lanes(sch: s_tir.Schedule, block: SBlockRV, outer: int, machine: Machine) -> None:
     """Vectorize the lane loop of a partial reduction, its initial value included.
 
     A reduction without lanes only has its initial value moved out of the loop, where an empty

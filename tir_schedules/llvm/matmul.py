@@ -18,6 +18,7 @@ import numpy as np
 from tvm import s_tir, te, tirx
 from tvm.tirx import PrimFunc
 
+from tir_schedules.llvm.blocks import constant, new_schedule
 from tir_schedules.llvm.register_tile import (
     TileShape,
     anchor_of,
@@ -26,7 +27,6 @@ from tir_schedules.llvm.register_tile import (
     register_tile,
     rows_per_tile,
 )
-from tir_schedules.llvm.blocks import constant, new_schedule
 from tir_schedules.machine import Machine
 from tir_schedules.rule import Rule
 

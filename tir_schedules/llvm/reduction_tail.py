@@ -26,13 +26,14 @@ def split_reduction_tail(func: PrimFunc, name: str, main: int) -> PrimFunc:
     """
     root = func.body.block
     stages = list(root.body.seq) if isinstance(root.body, SeqStmt) else [root.body]
-    for at, stage in enumerate(stages):
-        loops, realize = _nest(stage)
-        if realize is not None and str(realize.block.name_hint) == name:
-            buffer, parts = _split(loops, realize, main)
-            break
-    else:
+    nests = [_nest(stage) for stage in stages]
+    at = next(
+        (i for i, (_, nest) in enumerate(nests) if nest and str(nest.block.name_hint) == name), None
+    )
+    if at is None:
         raise ValueError(f"no canonical block {name}")
+    loops, realize = nests[at]
+    buffer, parts = _split(loops, realize, main)
     body = SeqStmt([*stages[:at], *parts, *stages[at + 1 :]])
     new_root = s_tir.SBlock(
         root.iter_vars,
@@ -45,8 +46,8 @@ def split_reduction_tail(func: PrimFunc, name: str, main: int) -> PrimFunc:
         root.match_buffers,
         root.annotations,
     )
-    realize = s_tir.SBlockRealize(func.body.iter_values, func.body.predicate, new_root)
-    return func.with_body(realize)
+    outer = func.body
+    return func.with_body(s_tir.SBlockRealize(outer.iter_values, outer.predicate, new_root))
 
 
 def _nest(stage: Stmt) -> tuple[list[For], s_tir.SBlockRealize | None]:
@@ -69,9 +70,7 @@ def _with_own_vars(stmt: Stmt, defined: list[Var]) -> Stmt:
     return stmt
 
 
-def _split(
-    loops: list[For], realize: s_tir.SBlockRealize, main: int
-) -> tuple[Buffer, list[Stmt]]:
+def _split(loops: list[For], realize: s_tir.SBlockRealize, main: int) -> tuple[Buffer, list[Stmt]]:
     block = realize.block
     axis = block.iter_vars[-1]
     loop = loops[-1]

@@ -145,7 +145,8 @@ def register_tile(
     row_count, col_count, k_count = extents(sch, [rows, cols, depth])
     panels, lane = sch.split(cols, [None, tile.cols])
     tiles, row = sch.split(rows, [None, tile.rows])
-    block = _tiles_per_block(row_count, k_count, tile, machine, points(extents(sch, [*batch, panels])))
+    tasks = points(extents(sch, [*batch, panels]))
+    block = _tiles_per_block(row_count, k_count, tile, machine, tasks)
     outer: list[LoopRV]
     if block is None:
         outer = [*batch, panels]

@@ -30,7 +30,13 @@ _LOG = (
     -2.4999993993e-1,
     3.3333331174e-1,
 )
-_TANH = (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1)
+_TANH = (
+    -5.70498872745e-3,
+    2.06390887954e-2,
+    -5.37397155531e-2,
+    1.33314422036e-1,
+    -3.33332819422e-1,
+)
 _ERF_P = (2.04190181e-06, 0.000284803641, 0.00377960436, 0.0527902446, 0.190784385, 1.12837915)
 _ERF_Q = (3.80031022e-05, 0.00116520268, 0.0149974278, 0.114257648, 0.502410979, 1.0)
 # 1.5 * 2^23: adding it rounds a small float to an integer held in the low bits.
@@ -168,20 +174,20 @@ def log(x: Expr) -> Expr:
                     mantissa - _f(1.0),
                     lambda m: _let(
                         m * m,
-                        lambda z: m
-                        + (
-                            (_horner(_LOG, m) * m * z + power * _f(_LN2_LOW))
-                            - z * _f(0.5)
-                            + power * _f(_LN2_HIGH)
+                        lambda z: (
+                            m
+                            + (
+                                (_horner(_LOG, m) * m * z + power * _f(_LN2_LOW))
+                                - z * _f(0.5)
+                                + power * _f(_LN2_HIGH)
+                            )
                         ),
                     ),
                 )
 
             return _let((bits - offset) >> _i(23), with_exponent)
 
-        finite = _let(
-            tirx.reinterpret("int32", tirx.Select(tiny, v * _f(2.0**23), v)), with_bits
-        )
+        finite = _let(tirx.reinterpret("int32", tirx.Select(tiny, v * _f(2.0**23), v)), with_bits)
         infinity = tirx.reinterpret("float32", _i(0x7F800000))
         nan = tirx.reinterpret("float32", _i(0x7FC00000))
         ordinary = tirx.Select(v < infinity, finite, v)  # +inf and NaN pass through

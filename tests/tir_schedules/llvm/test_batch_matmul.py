@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tvm import te, topi
+from tvm.tirx import PrimFunc
+
 from tests.tir_schedules.llvm.scheduled_kernel import (
     assembly,
     assert_runs,
@@ -11,9 +14,6 @@ from tests.tir_schedules.llvm.scheduled_kernel import (
     machine,
     run,
 )
-from tvm import te, topi
-from tvm.tirx import PrimFunc
-
 from tir_schedules.llvm.batch_matmul import RULE, batch_matmul
 from tir_schedules.rule import Decline
 

@@ -7,6 +7,10 @@ import math
 import numpy as np
 import pytest
 import tvm_ffi
+from tvm import te, tirx, topi
+from tvm.relax import op
+from tvm.tirx import For
+
 from tests.tir_schedules.llvm.scheduled_kernel import (
     assembly,
     assert_runs,
@@ -14,10 +18,6 @@ from tests.tir_schedules.llvm.scheduled_kernel import (
     libm_calls,
     machine,
 )
-from tvm import te, tirx, topi
-from tvm.relax import op
-from tvm.tirx import For
-
 from tir_schedules.llvm.elementwise import RULE
 from tir_schedules.rule import Decline
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm_ffi
-from tests.tir_schedules.llvm.scheduled_kernel import assert_runs, legalized, machine
 from tvm import te, topi
 from tvm.relax import op
 from tvm.script import tirx as T
 from tvm.tirx import For
 
+from tests.tir_schedules.llvm.scheduled_kernel import assert_runs, legalized, machine
 from tir_schedules.llvm.fallback import RULE
 
 RNG = np.random.default_rng(0)

@@ -7,6 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import tvm_ffi
+from tvm import te, tirx, topi
+from tvm.tirx import For, PrimFunc
+
 from tests.tir_schedules.llvm.scheduled_kernel import (
     assembly,
     assert_runs,
@@ -15,9 +18,6 @@ from tests.tir_schedules.llvm.scheduled_kernel import (
     machine,
     run,
 )
-from tvm import te, tirx, topi
-from tvm.tirx import For, PrimFunc
-
 from tir_schedules.llvm import matmul
 from tir_schedules.llvm.matmul import RULE, matmul_packed, pack_weight
 from tir_schedules.llvm.register_tile import rows_per_tile
@@ -137,8 +137,10 @@ def test_epilogue_is_computed_inside_the_tile_loop() -> None:
     func, *_ = _product((128,), 64, 96, lambda c: [_gelu(c)])
     scheduled = RULE.apply(func, machine())
     assert len(scheduled.get_child_blocks(scheduled.get_sblock("root"))) == 3  # init, update, gelu
-    outer = {str(scheduled.get(scheduled.get_loops(name)[0]).loop_var.name)
-             for name in ("matmul_tiles_update", "gelu")}
+    outer = {
+        str(scheduled.get(scheduled.get_loops(name)[0]).loop_var.name)
+        for name in ("matmul_tiles_update", "gelu")
+    }
     assert len(outer) == 1
 
 

@@ -6,6 +6,9 @@ import re
 
 import numpy as np
 import pytest
+from tvm import te, topi
+from tvm.relax import op
+
 from tests.tir_schedules.llvm.scheduled_kernel import (
     AVX2,
     assembly,
@@ -14,9 +17,6 @@ from tests.tir_schedules.llvm.scheduled_kernel import (
     legalized,
     machine,
 )
-from tvm import te, topi
-from tvm.relax import op
-
 from tir_schedules.llvm.lane_reduction import accumulator_width
 from tir_schedules.llvm.reduction import RULE
 from tir_schedules.rule import Decline

@@ -7,6 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import tvm_ffi
+from tvm import relax, te, topi
+from tvm.relax import op
+from tvm.tirx import For, PrimFunc
+
 from tests.tir_schedules.llvm.scheduled_kernel import (
     assembly,
     assert_runs,
@@ -14,10 +18,6 @@ from tests.tir_schedules.llvm.scheduled_kernel import (
     libm_calls,
     machine,
 )
-from tvm import relax, te, topi
-from tvm.relax import op
-from tvm.tirx import For, PrimFunc
-
 from tir_schedules.llvm.row_kernel import RULE
 from tir_schedules.rule import Decline
 

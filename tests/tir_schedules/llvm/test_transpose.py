@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.tir_schedules.llvm.scheduled_kernel import assert_runs, legalized, machine
 from tvm.relax import op
 
+from tests.tir_schedules.llvm.scheduled_kernel import assert_runs, legalized, machine
 from tir_schedules.llvm.transpose import RULE
 from tir_schedules.rule import Decline
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
-from tests.tir_schedules.llvm.scheduled_kernel import assembly, libm_calls, machine, run
 from tvm import relax, te, tirx
 from tvm.script import relax as R
 from tvm.tirx import Expr, PrimFunc
 
+from tests.tir_schedules.llvm.scheduled_kernel import assembly, libm_calls, machine, run
 from tir_schedules.llvm.elementwise import RULE
 from tir_schedules.llvm.vector_math import lower_math
 
