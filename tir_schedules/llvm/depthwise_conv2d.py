@@ -9,7 +9,7 @@ Zhang, Lo, Lu: High Performance Depthwise and Pointwise Convolutions on Mobile D
 
 from __future__ import annotations
 
-from tvm import s_tir, te, tirx
+from tvm import s_tir, te
 from tvm.s_tir.schedule import SBlockRV
 from tvm.tirx import PrimFunc
 

@@ -6,6 +6,9 @@ import re
 
 import numpy as np
 import pytest
+from tvm import te, topi
+from tvm.target import Target
+
 from tests.tir_schedules.llvm.blocked_images import block, convolve, rand
 from tests.tir_schedules.llvm.scheduled_kernel import (
     AVX2,
@@ -15,9 +18,6 @@ from tests.tir_schedules.llvm.scheduled_kernel import (
     hot_loop,
     machine,
 )
-from tvm import te, topi
-from tvm.target import Target
-
 from tir_schedules.llvm.depthwise_conv2d import RULE, depthwise_conv2d_nchwc
 
 Four = tuple[int, int, int, int]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.tir_schedules.llvm.blocked_images import block, pool, rand
-from tests.tir_schedules.llvm.scheduled_kernel import AVX2, assembly, assert_runs, hot_loop, machine
 from tvm import te, topi
 
+from tests.tir_schedules.llvm.blocked_images import block, pool, rand
+from tests.tir_schedules.llvm.scheduled_kernel import AVX2, assembly, assert_runs, hot_loop, machine
 from tir_schedules.llvm.pool import RULE, global_avg_pool_nchwc, pool2d_nchwc, pool_extent
 from tir_schedules.rule import Decline
 
