@@ -258,7 +258,7 @@ def _emit_group(
 
 
 def _symbols(member: relax.VarBinding) -> list[tirx.Var]:
-    """Return the symbolic sizes a call_tir needs: in its result's type and as explicit arguments."""
+    """Return the symbolic sizes a call_tir needs: in its type and as explicit arguments."""
     explicit = member.value.args[2:]
     used = [v for e in explicit for v in relax_analysis.tir_vars_in_type(e.ty)]
     return [*relax_analysis.tir_vars_in_type(member.var.ty), *used]

@@ -1,9 +1,9 @@
 """What holds at each phase boundary, checked: a broken pass is named at once, not three phases on.
 
-    always          well-formed Relax
-    after lower     only call_tir, views and bookkeeping: no operator is left to interpret
-    after schedule  a rule has scheduled every PrimFunc
-    after memory    every allocation is explicit; no two live tensors share bytes
+always          well-formed Relax
+after lower     only call_tir, views and bookkeeping: no operator is left to interpret
+after schedule  a rule has scheduled every PrimFunc
+after memory    every allocation is explicit; no two live tensors share bytes
 """
 
 from __future__ import annotations
@@ -93,9 +93,7 @@ def _check_lowered(phase: str, name: str, func: relax.Function) -> None:
     for binding in bindings_of(func.body):
         op = _operator(binding)
         if op and op not in LOWERED and not op.startswith(_RUNTIME):
-            raise VerificationError(
-                f"after {phase}: {name}: {binding.var.name} still calls {op}"
-            )
+            raise VerificationError(f"after {phase}: {name}: {binding.var.name} still calls {op}")
 
 
 def _check_scheduled(phase: str, mod: tvm.IRModule) -> None:

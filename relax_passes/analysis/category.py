@@ -1,4 +1,4 @@
-"""Fusion categories, read from the loop nests themselves, so that a new operator needs no table entry.
+"""Fusion categories, read from the loop nests, so that a new operator needs no table entry.
 
 The six categories are those of the TVM paper (Chen et al., OSDI 2018, section 3), refined by
 "broadcast" as in DNNFusion's one-to-many mapping type (Niu et al., PLDI 2021). They are ordered: a
@@ -72,9 +72,7 @@ def _has_type(func: PrimFunc, node_type: type) -> bool:
 def _categorize_block(block: SBlock) -> Verdict:
     stores: list[BufferStore] = []
     loads: list[TensorLoad] = []
-    tvm_ffi.structural_walk(
-        block.body, [(BufferStore, stores.append), (TensorLoad, loads.append)]
-    )
+    tvm_ffi.structural_walk(block.body, [(BufferStore, stores.append), (TensorLoad, loads.append)])
     name = block.name_hint
     if not stores:  # an extern call writes through pointers
         return Verdict(Category.OPAQUE, name, ())
@@ -138,7 +136,7 @@ def _read_category(indices: list[object], spatial: list[Var]) -> Category:
             return Category.INJECTIVE
     if positions == list(range(len(spatial))) and len(indices) == len(spatial):
         return Category.ELEMENTWISE
-    if all(a < b for a, b in zip(positions, positions[1:])):
+    if all(a < b for a, b in zip(positions, positions[1:], strict=False)):
         return Category.BROADCAST
     return Category.INJECTIVE
 

@@ -1,11 +1,11 @@
-"""Which operands a kernel reads only at the point it writes, so that its result may overwrite them."""
+"""Which operands a kernel reads only where it writes, so that its result may overwrite them."""
 
 from __future__ import annotations
 
 import tvm_ffi
 from tvm.ir import TensorLoad
 from tvm.s_tir import SBlock
-from tvm.tirx import BufferStore, PrimFunc
+from tvm.tirx import BufferStore, PrimFunc, Var
 
 from relax_passes.analysis.category import Category, categorize
 
@@ -37,13 +37,11 @@ def _stores(func: PrimFunc) -> list[BufferStore]:
     return stores
 
 
-def _same_type(a: object, b: object) -> bool:
-    return bool(
-        tvm_ffi.structural_equal(a.shape, b.shape) and str(a.dtype) == str(b.dtype)
-    )
+def _same_type(a: Var, b: Var) -> bool:
+    return bool(tvm_ffi.structural_equal(a.shape, b.shape) and str(a.dtype) == str(b.dtype))
 
 
-def _pointwise(operand: object, blocks: list[SBlock]) -> bool:
+def _pointwise(operand: Var, blocks: list[SBlock]) -> bool:
     """Follow `operand` through the blocks in order: every access must be at the block's point."""
     derived = {operand}
     used = False

@@ -19,7 +19,10 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         with open(args.file, newline="") as file:
-            rows = [tuple(int(r[k]) for k in ("lower", "upper", "size")) for r in csv.DictReader(file)]
+            rows = [
+                (int(row["lower"]), int(row["upper"]), int(row["size"]))
+                for row in csv.DictReader(file)
+            ]
         plan = plan_offsets(rows, strategy=args.strategy, alignment=args.alignment)
     except (OSError, KeyError, TypeError, ValueError) as error:
         print(f"error: {args.file}: {error}", file=sys.stderr)

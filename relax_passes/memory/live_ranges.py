@@ -39,6 +39,11 @@ class Storage:
         """Whether the storage has a place in the arena."""
         return self.size is not None and not self.escapes
 
+    @property
+    def arena_bytes(self) -> int:
+        """How many bytes of the arena the storage needs while it lives, 0 if it has no place."""
+        return self.size if self.size is not None and not self.escapes else 0
+
 
 @dataclass
 class LiveRanges:
@@ -81,8 +86,8 @@ def analyze_live_ranges(bindings: list[relax.Binding], result: relax.Expr) -> Li
             live.results[binding.var] = tuple(own)
             live.names[binding.var] = frozenset(own)
         elif isinstance(value, relax.TupleGetItem):
-            own = live.results.get(value.tuple_value, ())
-            picked = frozenset(own[value.index : value.index + 1])
+            parts = live.results.get(value.tuple_value, ())
+            picked = frozenset(parts[value.index : value.index + 1])
             live.names[binding.var] = picked or read
         else:
             live.names[binding.var] = read

@@ -1,4 +1,4 @@
-"""Make memory explicit: one arena per call, an offset for each intermediate, outputs allocated fresh.
+"""Make memory explicit: one arena a call, an offset for each intermediate, fresh outputs.
 
 `call_tir` becomes a call of the PrimFunc for effect, on tensors cut from the arena by
 `R.memory.alloc_tensor(storage, offset)`. What has a symbolic size, or is returned to the caller,
@@ -37,13 +37,12 @@ def plan_memory(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool
         return mod, False  # planned before: kernels are called for effect already
     mod = _accept_offsets(mod)
     live = analyze_live_ranges(bindings, main.body.body)
-    naive = sum(-(-s.size // 64) * 64 for s in live.storages if s.planned)
+    naive = sum(-(-s.arena_bytes // 64) * 64 for s in live.storages)
     in_place = choose_in_place(mod, bindings, live)
     planned = [i for i, s in enumerate(live.storages) if s.planned and s.host is None]
-    plan = plan_offsets(
-        [(live.storages[i].lower, live.storages[i].upper, live.storages[i].size) for i in planned]
-    )
-    offsets = dict(zip(planned, plan.offsets))
+    buffers = [live.storages[i] for i in planned]
+    plan = plan_offsets([(b.lower, b.upper, b.arena_bytes) for b in buffers])
+    offsets = dict(zip(planned, plan.offsets, strict=True))
     rewriter = _Rewriter(mod, ctx, live, in_place, offsets, plan.peak)
     mod = rewriter.rewrite(main, bindings)
     _report(ctx, plan, naive, len(planned), len(in_place))
@@ -157,13 +156,13 @@ class _Rewriter:
             return
         outputs = [
             self._allocate(index, ty, var.name)
-            for index, ty in zip(self._live.results[var], result_types(var.ty))
+            for index, ty in zip(self._live.results[var], result_types(var.ty), strict=True)
         ]
         shapes = [dim for symbol in symbols for dim in symbol.values]
         self._builder.emit(relax.Call(callee, [*inputs, *outputs, *shapes]), "_")
         single = not isinstance(var.ty, relax.TupleType)
         self._new[var] = outputs[0] if single else relax.Tuple(outputs)
-        for index, output in zip(self._live.results[var], outputs):
+        for index, output in zip(self._live.results[var], outputs, strict=True):
             self._storages[output] = frozenset([index])
 
     def _allocate(self, index: int, ty: relax.TensorType, name: str) -> relax.Var:

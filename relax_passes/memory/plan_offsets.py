@@ -3,18 +3,23 @@
 Each buffer is a rectangle: its time [lower, upper) is fixed, its height is its size, and its offset
 is to be found so that no two rectangles overlap and the top of the highest is low (dynamic storage
 allocation, NP-hard: Garey and Johnson, problem SR2). Strategies follow Pisarchyk and Lee,
-"Efficient Memory Management for Deep Neural Net Inference" (2020); `search` starts from the best
-of them and permutes the order of placement until the lower bound is met or its budget is spent.
+"Efficient Memory Management for Deep Neural Net Inference" (2020); `search` tries all of them, then
+fills the arena by skyline (`skyline.py`) until the lower bound is met or its budget is spent.
 """
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from relax_passes.memory.skyline import place_by_skyline
+
 STRATEGIES = ("search", "greedy_by_size", "greedy_by_breadth", "first_fit", "best_fit")
-# Rounds of `search`: a fixed count, not a clock, so that a build gives the same plan everywhere.
-_SEARCH_ROUNDS = 200
+# What `search` may spend: counts, not a clock, so that a build gives the same plan everywhere.
+_SEARCH_ROUNDS = 150
+_SEARCH_WORK = 6_000_000  # rounds times buffers squared: about two seconds
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,7 @@ def plan_offsets(
     else:
         fit = _best_fit if strategy == "best_fit" else _first_fit
         offsets = _place(items, neighbours, _order(items, strategy), fit)
-    peak = max((o + b.size for o, b in zip(offsets, items)), default=0)
+    peak = max((o + b.size for o, b in zip(offsets, items, strict=True)), default=0)
     return Plan(tuple(offsets), peak, bound)
 
 
@@ -146,35 +151,40 @@ def _place(
     return offsets
 
 
-def _search(
-    items: Sequence[Buffer], neighbours: Sequence[Sequence[int]], bound: int
-) -> list[int]:
-    """Try each greedy order, then repeatedly move the buffers that make the peak to the front."""
+def _search(items: Sequence[Buffer], neighbours: Sequence[Sequence[int]], bound: int) -> list[int]:
+    """Try each greedy order, then fill by skyline under priorities that are changed at random."""
 
     def peak(offsets: Sequence[int]) -> int:
-        return max((o + b.size for o, b in zip(offsets, items)), default=0)
+        return max((o + b.size for o, b in zip(offsets, items, strict=True)), default=0)
 
-    best_order: list[int] = []
     best: list[int] = []
     for strategy in ("greedy_by_size", "greedy_by_breadth", "first_fit", "best_fit"):
         fit = _best_fit if strategy == "best_fit" else _first_fit
-        order = _order(items, strategy)
-        offsets = _place(items, neighbours, order, fit)
+        offsets = _place(items, neighbours, _order(items, strategy), fit)
         if not best or peak(offsets) < peak(best):
-            best, best_order = offsets, order
+            best = offsets
         if peak(best) <= bound:
             return best
-    order, seen = list(best_order), set()
-    for _ in range(_SEARCH_ROUNDS):
-        offsets = _place(items, neighbours, order, _first_fit)
-        if peak(offsets) < peak(best):
-            best = offsets
-            if peak(best) <= bound:
-                break
-        top = peak(offsets)
-        culprits = [i for i in order if offsets[i] + items[i].size == top]
-        order = culprits + [i for i in order if i not in set(culprits)]
-        if tuple(order) in seen:  # a cycle: leave it by the next rotation
-            order = order[len(order) // 2 :] + order[: len(order) // 2]
-        seen.add(tuple(order))
+
+    triples = [(b.lower, b.upper, b.size) for b in items]
+    starts = [
+        [float(b.size) for b in items],
+        [float(b.upper - b.lower) for b in items],
+        [math.sqrt(b.size * (b.upper - b.lower)) for b in items],
+    ]
+    tried = [(place_by_skyline(triples, p), p) for p in starts]
+    offsets, priority = min(tried, key=lambda placed: peak(placed[0]))
+    current = peak(offsets)
+    best = min(best, offsets, key=peak)
+    choice = random.Random(0)
+    for _ in range(min(_SEARCH_ROUNDS, _SEARCH_WORK // len(items) ** 2)):
+        if peak(best) <= bound:
+            break
+        changed = list(priority)
+        for _ in range(choice.choice((1, 2, 4, 8))):
+            changed[choice.randrange(len(items))] *= 2 ** choice.uniform(-4, 4)
+        offsets = place_by_skyline(triples, changed)
+        if peak(offsets) <= current:  # equal moves walk along a plateau
+            current, priority = peak(offsets), changed
+            best = min(best, offsets, key=peak)
     return best

@@ -37,7 +37,7 @@ def verify_offsets(
     given = list(buffers)
     if len(given) != len(offsets):
         raise OverlapError(f"{len(given)} buffers but {len(offsets)} offsets")
-    for i, ((_, _, size), offset) in enumerate(zip(given, offsets)):
+    for i, ((_, _, size), offset) in enumerate(zip(given, offsets, strict=True)):
         if offset < 0 or offset % alignment or offset + size > arena_bytes:
             raise OverlapError(f"buffer {i} at {offset} is misaligned or outside {arena_bytes}")
     alive: list[int] = []

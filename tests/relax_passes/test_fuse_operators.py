@@ -205,7 +205,7 @@ def test_residual_chain_is_fused_in_linear_work(nodes: int, monkeypatch: pytest.
     monkeypatch.setattr(module._Grouping, "_nodes_between", counting)
 
     def build(e, x):
-        for i in range(nodes // 2):
+        for _ in range(nodes // 2):
             x = e(op.add(x, e(op.tanh(x))))
         return x
 

@@ -64,7 +64,8 @@ def test_random_graphs_match_the_definition(seed: int):
     count = rng.randrange(2, 14)
     readers = [
         sorted({rng.randrange(i + 1, count) for _ in range(rng.randrange(4))})
-        if i + 1 < count else []
+        if i + 1 < count
+        else []
         for i in range(count)
     ]
     escapes = [rng.random() < 0.15 for _ in range(count)]

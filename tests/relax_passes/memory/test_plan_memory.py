@@ -1,4 +1,4 @@
-"""The planned module: numbers, no overlap, reuse, and the traps of aliasing (P1, P2, P3, P6, P7)."""
+"""The planned module: numbers, no overlap, reuse, traps of aliasing (P1, P2, P3, P6, P7)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def check(mod: tvm.IRModule, *shapes: tuple[int, ...]) -> tuple[tvm.IRModule, Pa
     del second
     for want_one, got in zip(want, flat(first), strict=True):
         np.testing.assert_allclose(got, want_one, rtol=1e-5, atol=1e-5)
-    for given, tensor in zip(inputs, tensors):
+    for given, tensor in zip(inputs, tensors, strict=True):
         np.testing.assert_array_equal(tensor.numpy(), given)
     return after, ctx
 
@@ -205,7 +205,7 @@ def test_outputs_share_no_bytes():
     outputs = list(vm["main"](tvm.runtime.tensor(random_inputs((4, 8))[0])))
     expected = [o.numpy().copy() for o in outputs]
     outputs[0].copyfrom(expected[0] * 0)
-    for output, want in zip(outputs[1:], expected[1:]):
+    for output, want in zip(outputs[1:], expected[1:], strict=True):
         np.testing.assert_array_equal(output.numpy(), want)
 
 

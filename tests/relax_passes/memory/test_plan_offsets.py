@@ -48,6 +48,29 @@ def test_worked_example_meets_its_bound():
     assert plan.peak == plan.lower_bound == 12
 
 
+def test_search_closes_most_of_the_gap_that_greedy_leaves():
+    """A tiling of a 32 x 32 square by 60 rectangles has a perfect plan; greedy misses it."""
+    tiles = [(0, 32, 0, 32)]
+    rng = random.Random(3)
+    while len(tiles) < 60:
+        lower, upper, low, high = tiles.pop(0)
+        if rng.random() < 0.5 and upper - lower > 1:
+            cut = rng.randrange(lower + 1, upper)
+            tiles += [(lower, cut, low, high), (cut, upper, low, high)]
+        elif high - low > 1:
+            cut = rng.randrange(low + 1, high)
+            tiles += [(lower, upper, low, cut), (lower, upper, cut, high)]
+        else:
+            tiles.append((lower, upper, low, high))
+    buffers = [(lower, upper, high - low) for lower, upper, low, high in tiles]
+    plan = plan_offsets(buffers, alignment=1)
+    verify_offsets(buffers, plan.offsets, plan.peak, alignment=1)
+    greedy = plan_offsets(buffers, strategy="greedy_by_size", alignment=1)
+    assert plan.lower_bound == 32
+    assert greedy.peak > plan.peak
+    assert plan.peak <= 1.1 * plan.lower_bound
+
+
 def test_chain_needs_two_buffers():
     chain = [(i, i + 2, 1024) for i in range(100)]
     assert plan_offsets(chain).peak == 2048
