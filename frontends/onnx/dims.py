@@ -85,8 +85,8 @@ class DimArithmetic:
             return True
         if isinstance(left, tirx.FloorDiv) and is_static(divisor := as_dim(left.b)):
             inner = as_dim(left.a)
-            return divisor >= 1 and self.is_nonnegative(inner) and self._surely_at_most(
-                inner, right
+            return (
+                divisor >= 1 and self.is_nonnegative(inner) and self._surely_at_most(inner, right)
             )
         return False
 

@@ -89,9 +89,7 @@ def instantiate(
     )
 
 
-def _resolve(
-    node: onnx.NodeProto, given: dict[str, onnx.AttributeProto]
-) -> onnx.NodeProto:
+def _resolve(node: onnx.NodeProto, given: dict[str, onnx.AttributeProto]) -> onnx.NodeProto:
     resolved = onnx.NodeProto()
     resolved.CopyFrom(node)
     del resolved.attribute[:]

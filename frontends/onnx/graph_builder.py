@@ -65,9 +65,7 @@ class GraphBuilder:
         self.run(graph.node, scope)
         return [scope[output.name] for output in graph.output]
 
-    def _convert(
-        self, node: onnx.NodeProto, inputs: Sequence[Value | None]
-    ) -> list[Value]:
+    def _convert(self, node: onnx.NodeProto, inputs: Sequence[Value | None]) -> list[Value]:
         domain = normalize_domain(node.domain)
         opset = self._opsets.get(domain, 1)
         try:
@@ -77,7 +75,9 @@ class GraphBuilder:
                 raise
             raise type(error)(
                 f"{error.message}; {self._describe(node, opset, inputs)}",
-                node=_title(node), tensor=error.tensor, file=self._file,
+                node=_title(node),
+                tensor=error.tensor,
+                file=self._file,
             ) from error
         except RelaxcError:
             raise
@@ -89,7 +89,8 @@ class GraphBuilder:
             raise InvalidModel(
                 f"the node cannot be imported: {reason.strip()}; "
                 f"{self._describe(node, opset, inputs)}",
-                node=_title(node), file=self._file,
+                node=_title(node),
+                file=self._file,
             ) from error
         for name, value in zip(node.output, values, strict=False):
             if name and not value.name:
@@ -160,9 +161,7 @@ class GraphBuilder:
                 values.append(Value.of_expr(name, bound))
         return values
 
-    def _describe(
-        self, node: onnx.NodeProto, opset: int, inputs: Sequence[Value | None]
-    ) -> str:
+    def _describe(self, node: onnx.NodeProto, opset: int, inputs: Sequence[Value | None]) -> str:
         shown = ", ".join(value.describe() if value is not None else "-" for value in inputs)
         return f"{node.op_type} (opset {opset}) of [{shown}]"
 
@@ -279,5 +278,3 @@ def _type_proto(value: Value | None) -> onnx.TypeProto:
     kind = onnx.helper.np_dtype_to_tensor_dtype(numpy_dtype(value.dtype))
     shape = [int(dim) if is_static(dim) else None for dim in value.shape]
     return onnx.helper.make_tensor_type_proto(kind, shape)
-
-

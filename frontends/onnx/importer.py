@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 import tvm
 from onnx import numpy_helper
@@ -105,16 +106,16 @@ def _constants(graph: onnx.GraphProto, file: str) -> dict[str, Value]:
         except Exception as error:  # numpy_helper raises any type on malformed data
             raise InvalidModel(
                 f"the initializer's data does not fit its shape and type: {error}",
-                tensor=tensor.name, file=file,
+                tensor=tensor.name,
+                file=file,
             ) from error
     for sparse in graph.sparse_initializer:
         constants[sparse.values.name] = Value.constant(sparse.values.name, _densify(sparse))
     return constants
 
 
-def _densify(sparse: onnx.SparseTensorProto) -> object:
-    import numpy as np
-
+def _densify(sparse: onnx.SparseTensorProto) -> np.ndarray:
+    """Return a sparse initializer (COO, linear or per-axis indices) as a dense array."""
     values, indices = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)
     dense = np.zeros(tuple(sparse.dims), dtype=values.dtype)
     if indices.ndim == 1:
@@ -127,7 +128,8 @@ def _densify(sparse: onnx.SparseTensorProto) -> object:
 def _dtype(value: onnx.ValueInfoProto, file: str) -> str:
     if not value.type.HasField("tensor_type"):
         raise UnsupportedOperator(
-            "inputs of sequence, map or optional type are not supported", tensor=value.name,
+            "inputs of sequence, map or optional type are not supported",
+            tensor=value.name,
             file=file,
         )
     kind = value.type.tensor_type.elem_type
@@ -135,7 +137,8 @@ def _dtype(value: onnx.ValueInfoProto, file: str) -> str:
         raise UnsupportedOperator(
             "an input of this element type is not supported: "
             + onnx.TensorProto.DataType.Name(kind),
-            tensor=value.name, file=file,
+            tensor=value.name,
+            file=file,
         )
     return str(onnx.helper.tensor_dtype_to_np_dtype(kind))
 
@@ -148,5 +151,6 @@ def _check_output(declared: onnx.ValueInfoProto, result: Value, file: str) -> No
     if wanted != result.dtype:
         raise InvalidModel(
             f"the output is declared as {wanted}, and computed as {result.dtype}",
-            tensor=declared.name, file=file,
+            tensor=declared.name,
+            file=file,
         )

@@ -85,7 +85,8 @@ def _load_external_data(model: onnx.ModelProto, folder: Path | None, name: str) 
         if folder is None:
             raise InvalidModel(
                 "its data is external, and a model given as object or bytes has no folder",
-                tensor=tensor.name, file=name,
+                tensor=tensor.name,
+                file=name,
             )
         info = external_data_helper.ExternalDataInfo(tensor)
         root = folder.resolve()
@@ -93,7 +94,8 @@ def _load_external_data(model: onnx.ModelProto, folder: Path | None, name: str) 
         if Path(info.location).is_absolute() or not place.is_relative_to(root):
             raise InvalidModel(
                 f"external data {info.location!r} lies outside the model's folder",
-                tensor=tensor.name, file=name,
+                tensor=tensor.name,
+                file=name,
             )
         if not place.is_file():
             raise InvalidModel(
@@ -104,7 +106,8 @@ def _load_external_data(model: onnx.ModelProto, folder: Path | None, name: str) 
             raise InvalidModel(
                 f"external data {info.location!r} is too short: {place.stat().st_size} bytes, "
                 f"{end} needed",
-                tensor=tensor.name, file=name,
+                tensor=tensor.name,
+                file=name,
             )
         with place.open("rb") as stream:
             stream.seek(info.offset or 0)
@@ -140,7 +143,9 @@ def _check_names(graph: onnx.GraphProto, outer: set[str], file: str) -> None:
             if used and used not in known:
                 reason = (
                     "the graph has a cycle or is not in topological order: an input is computed "
-                    "only later" if used in later else "an input is defined nowhere"
+                    "only later"
+                    if used in later
+                    else "an input is defined nowhere"
                 )
                 raise InvalidModel(reason, node=title, tensor=used, file=file)
         for attribute in node.attribute:

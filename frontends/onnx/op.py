@@ -140,15 +140,19 @@ class Op:
 
         Args:
             places: The inputs, which broadcast with each other.
-            free: An axis on which they need not agree (Concat).
+            free: For Concat, the axis on which they need not agree; nothing broadcasts then.
         """
         shapes = [self.shape(place) for place in places]
         rank = max(len(shape) for shape in shapes)
-        common: list[Dim] = [1] * rank
+
+        def stretches(dim: Dim) -> bool:
+            return free is None and is_static(dim) and dim == 1
+
+        common: list[Dim | None] = [None] * rank
         for shape in shapes:
             for axis, dim in enumerate(shape, rank - len(shape)):
                 have = common[axis]
-                if is_static(have) and have == 1 or is_static(dim) and dim != 1:
+                if have is None or stretches(have) or (is_static(dim) and not stretches(dim)):
                     common[axis] = dim
         results = []
         for place, shape in zip(places, shapes, strict=True):
@@ -156,11 +160,9 @@ class Op:
             for axis, dim in enumerate(shape):
                 target = common[axis + rank - len(shape)]
                 both_static = is_static(dim) and is_static(target)
-                if axis != free and not both_static and not (is_static(dim) and dim == 1):
+                if axis != free and not both_static and not stretches(dim):
                     wanted[axis] = target
-            same = all(
-                self.arithmetic.equal(a, b) for a, b in zip(shape, wanted, strict=True)
-            )
+            same = all(self.arithmetic.equal(a, b) for a, b in zip(shape, wanted, strict=True))
             x = self.x(place)
             results.append(x if same else self.match_shape(x, wanted, self.dtype(place)))
         return results

@@ -1,7 +1,8 @@
 """Converters by operator: which function imports which version of an ONNX operator.
 
 ONNX versions operators: a node of a model at opset 13 means the definition with the greatest
-version not above 13. A converter states since when it holds and serves until a newer one takes over.
+version not above 13. A converter states since when it holds and serves until a newer one takes
+over.
 """
 
 from __future__ import annotations
@@ -26,9 +27,7 @@ def normalize_domain(domain: str) -> str:
     return "" if domain == "ai.onnx" else domain
 
 
-def converter(
-    *names: str, since: int = 1, domain: str = ""
-) -> Callable[[Converter], Converter]:
+def converter(*names: str, since: int = 1, domain: str = "") -> Callable[[Converter], Converter]:
     """Register the decorated function as converter of operators `names` from opset `since` on."""
 
     def register(function: Converter) -> Converter:

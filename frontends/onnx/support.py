@@ -57,7 +57,8 @@ def _scan(
         if domain not in opsets:
             raise InvalidModel(
                 f"the model imports no opset of domain {domain or 'ai.onnx'!r}",
-                node=node.name or node.op_type, file=file,
+                node=node.name or node.op_type,
+                file=file,
             )
         opset = opsets[domain]
         if find_converter(domain, node.op_type, opset) is None and not has_schema_function(

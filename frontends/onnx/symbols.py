@@ -43,7 +43,8 @@ class InputShapes:
             if name not in by_name:
                 raise InvalidModel(
                     f"dynamic_shapes names no input of the model (inputs: {', '.join(by_name)})",
-                    tensor=name, file=file,
+                    tensor=name,
+                    file=file,
                 )
             self._add_override(by_name[name], wanted)
 
@@ -57,12 +58,14 @@ class InputShapes:
             if not -len(declared) <= axis < len(declared):
                 raise InvalidModel(
                     f"dynamic_shapes: axis {axis} is out of range for rank {len(declared)}",
-                    tensor=value.name, file=self._file,
+                    tensor=value.name,
+                    file=self._file,
                 )
             if isinstance(dim, bool) or not isinstance(dim, (int, str)) or dim == "":
                 raise InvalidModel(
                     f"dynamic_shapes: a dimension is a size or a name, not {dim!r}",
-                    tensor=value.name, file=self._file,
+                    tensor=value.name,
+                    file=self._file,
                 )
             axis %= len(declared)
             own[axis] = dim
@@ -72,7 +75,8 @@ class InputShapes:
                 if other != dim:
                     raise InvalidModel(
                         f"dynamic_shapes: {param!r} is both {other!r} and {dim!r}",
-                        tensor=value.name, file=self._file,
+                        tensor=value.name,
+                        file=self._file,
                     )
 
     def shape_of(self, value: onnx.ValueInfoProto) -> list[Dim]:

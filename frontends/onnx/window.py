@@ -47,9 +47,7 @@ def read_window(op: Op, kernel: tuple[int, ...], spatial: tuple[Dim, ...]) -> Wi
                 spatial[axis], (kernel[axis] - 1) * dilations[axis] + 1, strides[axis]
             )
             small, big = total // 2, total - total // 2
-            pads[axis], pads[rank + axis] = (
-                (small, big) if auto == "SAME_UPPER" else (big, small)
-            )
+            pads[axis], pads[rank + axis] = (small, big) if auto == "SAME_UPPER" else (big, small)
     elif auto == "VALID":
         pads = [0] * (2 * rank)
     return Window(tuple(kernel), strides, dilations, tuple(pads[:rank]), tuple(pads[rank:]))

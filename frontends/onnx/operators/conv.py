@@ -118,11 +118,9 @@ def _transpose_pads(
 
 def _dilate(weight: np.ndarray, dilations: list[int]) -> np.ndarray:
     """Insert zeros between the elements of a kernel."""
-    sizes = [
-        (size - 1) * step + 1 for size, step in zip(weight.shape[2:], dilations, strict=True)
-    ]
+    sizes = [(size - 1) * step + 1 for size, step in zip(weight.shape[2:], dilations, strict=True)]
     result = np.zeros((*weight.shape[:2], *sizes), dtype=weight.dtype)
-    result[(slice(None), slice(None), *(slice(None, None, step) for step in dilations))] = weight
+    result[tuple(slice(None, None, step) for step in [1, 1, *dilations])] = weight
     return result
 
 
@@ -143,7 +141,11 @@ def conv_integer(op: Op) -> relax.Expr:
     kernel = kernel_of(op)
     window = read_window(op, kernel, op.shape(0)[2:])
     return _CONV[len(kernel)](
-        centered(0, 2), centered(1, 3), list(window.strides), window.padding,
-        list(window.dilations), int(op.attr("group", 1)), out_dtype="int32",
+        centered(0, 2),
+        centered(1, 3),
+        list(window.strides),
+        window.padding,
+        list(window.dilations),
+        int(op.attr("group", 1)),
+        out_dtype="int32",
     )
-

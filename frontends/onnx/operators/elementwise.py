@@ -101,9 +101,7 @@ def power(op: Op) -> relax.Expr:
             exponent = op.emit(R.astype(exponent, dtype))
         return R.power(base, exponent)
     wide = "float64"
-    result = op.emit(
-        R.power(op.emit(R.astype(base, wide)), op.emit(R.astype(exponent, wide)))
-    )
+    result = op.emit(R.power(op.emit(R.astype(base, wide)), op.emit(R.astype(exponent, wide))))
     return R.astype(result, dtype)
 
 

@@ -273,4 +273,3 @@ def reverse_sequence(op: Op) -> relax.Expr:
     return R.reverse_sequence(
         op.x(0), op.x(1), int(op.attr("time_axis", 0)), int(op.attr("batch_axis", 1))
     )
-

@@ -114,7 +114,12 @@ def group_norm_by_channel(op: Op) -> relax.Expr:
     """Normalize groups of channels; scale and bias have one element a channel (opset 21 on)."""
     groups = int(op.attr("num_groups"))
     return R.nn.group_norm(
-        op.x(0), op.x(1), op.x(2), groups, 1, list(range(2, op.ndim())),
+        op.x(0),
+        op.x(1),
+        op.x(2),
+        groups,
+        1,
+        list(range(2, op.ndim())),
         float(op.attr("epsilon", 1e-5)),
     )
 

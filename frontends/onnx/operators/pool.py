@@ -91,12 +91,14 @@ def average_pool(op: Op) -> relax.Expr:
             widths += [before, after]
         x = op.emit(R.nn.pad(x, widths))
         left = tuple(end - used for end, used in zip(window.end, stated.end, strict=True))
-        window = Window(
-            window.kernel, window.strides, window.dilations, (0,) * len(left), left
-        )
+        window = Window(window.kernel, window.strides, window.dilations, (0,) * len(left), left)
         include = False
     return _AVERAGE[len(window.kernel)](
-        x, window.kernel, window.strides, window.padding, window.dilations,
+        x,
+        window.kernel,
+        window.strides,
+        window.padding,
+        window.dilations,
         count_include_pad=include,
     )
 
@@ -108,7 +110,11 @@ def lp_pool(op: Op) -> relax.Expr:
     powers = op.emit(R.power(op.emit(R.abs(op.x())), op.const(p)))
     means = op.emit(
         _AVERAGE[len(window.kernel)](
-            powers, window.kernel, window.strides, window.padding, window.dilations,
+            powers,
+            window.kernel,
+            window.strides,
+            window.padding,
+            window.dilations,
             count_include_pad=True,
         )
     )
@@ -161,5 +167,3 @@ def max_unpool(op: Op) -> relax.Expr:
     indices, updates = op.emit(R.reshape(op.x(1), flat)), op.emit(R.reshape(op.x(0), flat))
     spread = op.emit(R.scatter_elements(zeros, indices, updates, 0))
     return R.reshape(spread, relax.ShapeExpr(wanted))
-
-

@@ -124,7 +124,5 @@ def top_k_input(op: Op) -> tuple[relax.Expr, relax.Expr]:
 
 
 def _top_k(op: Op, k: int) -> tuple[relax.Expr, relax.Expr]:
-    both = op.emit(
-        R.topk(op.x(), k, op.axis(-1), "both", bool(op.attr("largest", 1)), "int64")
-    )
+    both = op.emit(R.topk(op.x(), k, op.axis(-1), "both", bool(op.attr("largest", 1)), "int64"))
     return op.emit(both[0]), op.emit(both[1])

@@ -7,6 +7,7 @@ With static sizes the taps are tables computed here; with symbolic sizes they ar
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,9 +108,7 @@ def resize(op: Op) -> Any:
             raise InvalidModel(f"{len(given)} scales for {len(axes)} axes")
         outputs = [scaled(op, n, scale) for n, scale in zip(lengths, given, strict=True)]
         scales = list(given)
-    plan = [
-        Axis(*entry) for entry in zip(axes, lengths, outputs, scales, regions, strict=True)
-    ]
+    plan = [Axis(*entry) for entry in zip(axes, lengths, outputs, scales, regions, strict=True)]
     return _resample(op, plan, mode)
 
 
@@ -208,7 +207,7 @@ def static_coordinates(axis: Axis, mode: Mode) -> np.ndarray:
     raise InvalidModel(f"unknown coordinate_transformation_mode {kind!r}")
 
 
-_ROUND = {
+_ROUND: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "floor": np.floor,
     "ceil": np.ceil,
     "round_prefer_floor": lambda x: np.ceil(x - 0.5),
@@ -285,9 +284,7 @@ def _by_table(
         k = te.reduce_axis((0, count), "k")
         summed = te.compute(
             dims,
-            lambda *i: te.sum(
-                tap(i, k).astype(wide) * weight[0](i[where], k).astype(wide), axis=k
-            ),
+            lambda *i: te.sum(tap(i, k).astype(wide) * weight[0](i[where], k).astype(wide), axis=k),
             name="resize",
         )
         if wide == data.dtype:
@@ -322,7 +319,7 @@ def _by_expression(op: Op, x: relax.Expr, axis: Axis, mode: Mode) -> relax.Expr:
         dims[axis.axis] = sizes[1]
 
         def pick(*i: Any) -> Any:
-            total = None
+            total: Any = None
             for index, weight in taps(i[axis.axis]):
                 places = list(i)
                 places[axis.axis] = index
@@ -393,6 +390,4 @@ class _Taps:
             return ((a * d - _number(5) * a) * d + _number(8) * a) * d - _number(4) * a
 
         weights = [far(t + one), near(t), near(one - t), far(_number(2) - t)]
-        return [
-            (self._clamp(base + _number(k - 1)), weight) for k, weight in enumerate(weights)
-        ]
+        return [(self._clamp(base + _number(k - 1)), weight) for k, weight in enumerate(weights)]

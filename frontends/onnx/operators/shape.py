@@ -185,9 +185,7 @@ def _split(op: Op, sizes: list[Dim] | None) -> list[relax.Expr]:
     return results
 
 
-def slice_axis(
-    op: Op, x: relax.Expr, axis: int, start: Dim, length: Dim, step: int
-) -> relax.Expr:
+def slice_axis(op: Op, x: relax.Expr, axis: int, start: Dim, length: Dim, step: int) -> relax.Expr:
     """Emit x[start : start + length * step : step] on one axis; bounds may be symbolic."""
 
     def compute(data: te.Tensor, bounds: list[Any]) -> te.Tensor:
@@ -253,7 +251,9 @@ def constant_of_shape(op: Op) -> relax.Expr:
     """Fill a shape with one number."""
     value = op.attr("value")
     number = np.zeros((), "float32") if value is None else np.asarray(value).reshape(())
-    return R.full(relax.ShapeExpr(op.runtime_dims(0)), op.const(number, str(number.dtype)), str(number.dtype))
+    return R.full(
+        relax.ShapeExpr(op.runtime_dims(0)), op.const(number, str(number.dtype)), str(number.dtype)
+    )
 
 
 @converter("EyeLike")
@@ -363,9 +363,7 @@ def _general_pad(
             places = [source(p, b, s) for p, b, s in zip(i, first, x.shape, strict=True)]
             if mode != "constant":
                 return x(*places)
-            inside = [
-                tirx.all(p >= 0, p < s) for p, s in zip(places, x.shape, strict=True)
-            ]
+            inside = [tirx.all(p >= 0, p < s) for p, s in zip(places, x.shape, strict=True)]
             return tirx.if_then_else(tirx.all(*inside), x(*places), fill)
 
         return te.compute(dims, pick, name="pad")

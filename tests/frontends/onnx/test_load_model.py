@@ -28,9 +28,7 @@ def _saved_with_external_data(folder: Path) -> Path:
         [_node("MatMul", ["x", "w"], ["y"])], {"x": ("float32", [2, 3])}, ["y"], {"w": weight}
     )
     path = folder / "model.onnx"
-    onnx.save(
-        model, path, save_as_external_data=True, location="weights.bin", size_threshold=0
-    )
+    onnx.save(model, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
     return path
 
 
@@ -138,9 +136,7 @@ def test_contradicting_types() -> None:
 
 def test_declared_shapes_do_not_matter() -> None:
     model = _model([_node("Relu", ["x"], ["y"])])
-    model.graph.value_info.append(
-        helper.make_tensor_value_info("y", TensorProto.FLOAT, [7, 7, 7])
-    )
+    model.graph.value_info.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, [7, 7, 7]))
     load_model(model)
 
 

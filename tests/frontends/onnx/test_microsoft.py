@@ -34,8 +34,15 @@ def test_fused_matmul(flags: tuple[int, int]) -> None:
 
 
 def test_skip_layer_norm() -> None:
-    check("SkipLayerNormalization", _floats(1, 3, 8), _floats(1, 3, 8),
-          constants=(_floats(8), _floats(8)), domain=MICROSOFT, tolerance=1e-4, epsilon=1e-5)
+    check(
+        "SkipLayerNormalization",
+        _floats(1, 3, 8),
+        _floats(1, 3, 8),
+        constants=(_floats(8), _floats(8)),
+        domain=MICROSOFT,
+        tolerance=1e-4,
+        epsilon=1e-5,
+    )
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])

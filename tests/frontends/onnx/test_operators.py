@@ -104,7 +104,8 @@ def test_bit_shift_past_the_width_is_zero(direction: str) -> None:
 @pytest.mark.parametrize(("positive", "negative"), [(1, 1), (1, 0), (0, 1), (0, 0)])
 def test_is_inf_flags(positive: int, negative: int) -> None:
     check(
-        "IsInf", np.asarray([np.inf, -np.inf, 1, np.nan], "float32"), types={"y0": TensorProto.BOOL},
+        "IsInf", np.asarray([np.inf, -np.inf, 1, np.nan], "float32"),
+        types={"y0": TensorProto.BOOL},
         detect_positive=positive, detect_negative=negative,
     )  # fmt: skip
 

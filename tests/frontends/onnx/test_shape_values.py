@@ -106,9 +106,7 @@ def test_reshape_to_a_shape_known_only_at_run_time() -> None:
 
 
 def test_range_over_a_symbolic_length() -> None:
-    initializers = dict(
-        [_constant("zero", 0, scalar=True), _constant("one", 1, scalar=True)]
-    )
+    initializers = dict([_constant("zero", 0, scalar=True), _constant("one", 1, scalar=True)])
     nodes = [
         helper.make_node("Shape", ["x"], ["s"]),
         helper.make_node("Gather", ["s", "one"], ["n"], axis=0),
