@@ -1,0 +1,100 @@
+"""ResNet-18 and one BERT layer as Relax graphs, with the operators the frontends emit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.script import relax as R
+
+op = relax.op
+
+
+class GraphBuilder:
+    """Emits operators into one dataflow function; weights are small random constants."""
+
+    def __init__(self) -> None:
+        self.builder = relax.BlockBuilder()
+        self.random = np.random.default_rng(0)
+
+    def weight(self, *shape: int) -> relax.Expr:
+        values = self.random.standard_normal(shape, dtype="float32") * 0.05
+        return relax.const(values)
+
+    def emit(self, value: relax.Expr) -> relax.Var:
+        return self.builder.emit(value)
+
+    def build(
+        self, shape: tuple[int, ...], body: Callable[[relax.Var], relax.Var]
+    ) -> tvm.IRModule:
+        x = relax.Var("x", R.Tensor(shape, "float32"))
+        with self.builder.function("main", [x]):
+            with self.builder.dataflow():
+                result = self.builder.emit_output(body(x))
+            self.builder.emit_func_output(result)
+        return self.builder.get()
+
+
+def resnet18(size: int = 224) -> tvm.IRModule:
+    """Return ResNet-18 (He et al., 2015) for one image [1, 3, size, size]; batch norms folded."""
+    g = GraphBuilder()
+
+    def conv(
+        x: relax.Var, channels: int, kernel: int, stride: int, residual: relax.Var | None = None,
+        activate: bool = True,
+    ) -> relax.Var:
+        weight = g.weight(channels, int(x.ty.shape[1]), kernel, kernel)
+        y = g.emit(op.nn.conv2d(x, weight, strides=stride, padding=kernel // 2))
+        y = g.emit(op.add(y, g.weight(1, channels, 1, 1)))
+        if residual is not None:
+            y = g.emit(op.add(y, residual))
+        return g.emit(op.nn.relu(y)) if activate else y
+
+    def block(x: relax.Var, channels: int, stride: int) -> relax.Var:
+        short = conv(x, channels, 1, stride, activate=False) if stride == 2 else x
+        return conv(conv(x, channels, 3, stride), channels, 3, 1, residual=short)
+
+    def body(x: relax.Var) -> relax.Var:
+        x = conv(x, 64, 7, 2)
+        x = g.emit(op.nn.max_pool2d(x, (3, 3), (2, 2), (1, 1, 1, 1)))
+        for channels, stride in [(64, 1), (128, 2), (256, 2), (512, 2)]:
+            x = block(block(x, channels, stride), channels, 1)
+        x = g.emit(op.nn.adaptive_avg_pool2d(x, (1, 1)))
+        x = g.emit(op.reshape(x, (1, 512)))
+        x = g.emit(op.matmul(x, g.weight(512, 1000)))
+        return g.emit(op.add(x, g.weight(1000)))
+
+    return g.build((1, 3, size, size), body)
+
+
+def bert_layer(tokens: int = 128, width: int = 768, heads: int = 12) -> tvm.IRModule:
+    """Return one encoder layer of BERT-base (Devlin et al., 2018) for [1, tokens, width]."""
+    g = GraphBuilder()
+
+    def linear(x: relax.Var, out: int) -> relax.Var:
+        y = g.emit(op.matmul(x, g.weight(int(x.ty.shape[-1]), out)))
+        return g.emit(op.add(y, g.weight(out)))
+
+    def split_heads(x: relax.Var, order: list[int]) -> relax.Var:
+        x = g.emit(op.reshape(x, (1, tokens, heads, width // heads)))
+        return g.emit(op.permute_dims(x, order))
+
+    def norm(x: relax.Var) -> relax.Var:
+        return g.emit(op.nn.layer_norm(x, g.weight(width), g.weight(width), axes=[-1]))
+
+    def body(x: relax.Var) -> relax.Var:
+        query = split_heads(linear(x, width), [0, 2, 1, 3])
+        key = split_heads(linear(x, width), [0, 2, 3, 1])
+        value = split_heads(linear(x, width), [0, 2, 1, 3])
+        scores = g.emit(op.matmul(query, key))
+        scores = g.emit(op.divide(scores, relax.const(float(np.sqrt(width // heads)), "float32")))
+        mixed = g.emit(op.matmul(g.emit(op.nn.softmax(scores, axis=-1)), value))
+        mixed = g.emit(op.permute_dims(mixed, [0, 2, 1, 3]))
+        mixed = g.emit(op.reshape(mixed, (1, tokens, width)))
+        x = norm(g.emit(op.add(linear(mixed, width), x)))
+        hidden = g.emit(op.nn.gelu(linear(x, 4 * width)))
+        return norm(g.emit(op.add(linear(hidden, width), x)))
+
+    return g.build((1, tokens, width), body)

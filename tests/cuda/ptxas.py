@@ -1,0 +1,92 @@
+"""Compile generated CUDA C with nvcc, no GPU needed, and read what ptxas reports per kernel."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import tvm
+from tvm.target import Target
+from tvm.tirx import PrimFunc
+
+SM_80 = Target(
+    {
+        "kind": "cuda",
+        "arch": "sm_80",
+        "max_shared_memory_per_block": 49152,
+        "max_threads_per_block": 1024,
+        "thread_warp_size": 32,
+    }
+)
+
+
+@dataclass(frozen=True)
+class KernelUsage:
+    """What one kernel takes of a multiprocessor; sizes in bytes, registers per thread."""
+
+    registers: int
+    stack: int
+    spills: int  # stores and loads
+    shared: int  # static shared memory
+
+
+def find_nvcc() -> str | None:
+    """Return nvcc's path: from PATH, from CUDA_HOME, or from the PyPI package nvidia-cuda-nvcc."""
+    if found := shutil.which("nvcc"):
+        return found
+    roots = [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
+    spec = importlib.util.find_spec("nvidia")
+    if spec is not None:
+        for folder in spec.submodule_search_locations or ():
+            roots += [p.parent.parent for p in Path(folder).glob("*/bin/nvcc")]
+    return next((str(r / "bin/nvcc") for r in roots if (r / "bin/nvcc").exists()), None)
+
+
+def cuda_source(functions: dict[str, PrimFunc]) -> str:
+    """Return the CUDA C of scheduled functions as one translation unit."""
+    named = {name: func.with_attr("global_symbol", name) for name, func in functions.items()}
+    library = tvm.compile(tvm.IRModule(named), target=SM_80)
+    return str(library.mod.imports[0].inspect_source("cuda"))
+
+
+def kernel_usage(nvcc: str, source: str, arch: str = "sm_80") -> dict[str, KernelUsage]:
+    """Compile `source` for `arch` with one run of nvcc; return each kernel's usage by name.
+
+    Raises:
+        RuntimeError: If nvcc fails; the text is its standard error.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        unit = Path(folder) / "kernels.cu"
+        unit.write_text(source)
+        generate = f"arch=compute_{arch.removeprefix('sm_')},code={arch}"
+        command = [nvcc, "-cubin", "-gencode", generate, "-O3", "-Xptxas", "-v"]
+        command += ["-diag-suppress", "177,550", "-o", str(unit.with_suffix(".cubin")), str(unit)]
+        ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ran.returncode:
+        raise RuntimeError(ran.stderr)
+    return parse_report(ran.stdout + ran.stderr)
+
+
+def parse_report(report: str) -> dict[str, KernelUsage]:
+    """Return the usage of each kernel in the output of `ptxas -v`."""
+    usage = {}
+    entries = re.split(r"Compiling entry function '(\w+)' for '\w+'", report)[1:]
+    for name, text in zip(entries[::2], entries[1::2], strict=True):
+
+        def number(pattern: str, text: str = text) -> int:
+            found = re.search(pattern, text)
+            return int(found[1]) if found else 0
+
+        usage[name] = KernelUsage(
+            registers=number(r"Used (\d+) registers"),
+            stack=number(r"(\d+) bytes stack frame"),
+            spills=number(r"(\d+) bytes spill stores") + number(r"(\d+) bytes spill loads"),
+            shared=number(r"(\d+) bytes smem"),
+        )
+    return usage
