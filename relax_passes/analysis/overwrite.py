@@ -21,7 +21,8 @@ def overwritable_operands(func: PrimFunc) -> list[int]:
     """
     if categorize(func).category > Category.BROADCAST or len(func.params) < 2:
         return []
-    *inputs, output = func.params
+    # Symbolic sizes are parameters too, after the buffers, and have no shape.
+    *inputs, output = [p for p in func.params if hasattr(p, "shape")]
     written = {s.buffer for s in _stores(func)}
     if sum(p in written for p in func.params) != 1:
         return []
