@@ -23,6 +23,7 @@ from relax_passes.blocked_layout import (
     pack_constant,
     pack_kernel,
 )
+from relax_passes.constant_values import array_of, constant_from
 from relax_passes.layout_transforms import LayoutTransforms
 from relax_passes.lowering.rule import dtype_of, is_float32, static_shape
 from relax_passes.pass_base import PassContext, graph_pass
@@ -164,13 +165,13 @@ class _Walk(PyExprMutator):
             return None
         key = (value, like.block, like.channels)
         if key not in self.packed:
-            array = value.value.numpy()
+            array = array_of(value)
             if array.size == 1:
                 self.packed[key] = relax.const(array.reshape(()))
             elif len(shape) >= 3 and shape[-3] not in (1, like.channels):
                 return None
             else:
-                self.packed[key] = relax.const(pack_constant(array, like.block))
+                self.packed[key] = constant_from(pack_constant(array, like.block))
         return self.packed[key]
 
     # Rules ---------------------------------------------------------------------------------
@@ -207,8 +208,8 @@ class _Walk(PyExprMutator):
         x = self._as_blocked(data, in_block)
         key = (weight, kernel_in, out_block)
         if key not in self.packed:
-            packed = pack_kernel(weight.value.numpy(), kernel_in, out_block)
-            self.packed[key] = relax.const(packed)
+            packed = pack_kernel(array_of(weight), kernel_in, out_block)
+            self.packed[key] = constant_from(packed)
         out = self.builder_.emit(
             relax.op.nn.conv2d(
                 x.value,

@@ -50,20 +50,20 @@ def choose_block(channels: int, lanes: int) -> int:
 
 
 def pack_kernel(weight: np.ndarray, in_block: int, out_block: int) -> np.ndarray:
-    """Pack an OIHW kernel as OIHW[in_block]i[out_block]o."""
+    """Return an OIHW kernel as a view in the layout OIHW[in_block]i[out_block]o."""
     o, i, kh, kw = weight.shape
     tiles = weight.reshape(o // out_block, out_block, i // in_block, in_block, kh, kw)
-    return np.ascontiguousarray(tiles.transpose(0, 2, 4, 5, 3, 1))
+    return tiles.transpose(0, 2, 4, 5, 3, 1)
 
 
 def pack_constant(value: np.ndarray, block: int) -> np.ndarray:
-    """Pack an array that broadcasts against (N, C, H, W) for use with blocked tensors."""
+    """Return an array that broadcasts against (N, C, H, W) as a view for blocked tensors."""
     shape = (1,) * (4 - value.ndim) + value.shape
     n, c, h, w = shape
     if c == 1:
         return value.reshape(n, 1, h, w, 1)
     tiles = value.reshape(n, c // block, block, h, w)
-    return np.ascontiguousarray(tiles.transpose(0, 1, 3, 4, 2))
+    return tiles.transpose(0, 1, 3, 4, 2)
 
 
 def dims_of(value: relax.Expr) -> list[tvm.tirx.Expr]:

@@ -15,6 +15,7 @@ import tvm_ffi
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from relax_passes.constant_values import array_of
 from relax_passes.pass_base import PassContext, graph_pass
 
 # Two calls of these give two results.
@@ -55,7 +56,7 @@ class ConstantNumbers:
     def _look_up(self, constant: tvm.ir.GenericConst) -> int:
         if not isinstance(constant.value, tvm.runtime.Tensor):
             return self._new()
-        value = constant.value.numpy()
+        value = array_of(constant)
         bits = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
         # A few bytes tell most constants apart, so that few are compared in full.
         step = max(1, bits.size // _SAMPLES)

@@ -17,6 +17,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from relax_passes.analysis.readers import count_readers
+from relax_passes.constant_values import array_of, constant_from
 from relax_passes.decompose_inference import scale_and_shift
 from relax_passes.pass_base import PassContext, PassLog, graph_pass
 
@@ -111,7 +112,7 @@ class _Fold(PyExprMutator):
     def _scaled(self, linear: _Linear, scale: np.ndarray) -> tvm.ir.Call:
         """Return the operator with each output channel scaled, `scale` of shape (channels,)."""
         call = linear.call
-        weight = call.args[1].value.numpy()
+        weight = array_of(call.args[1])
         wide = weight.astype("float64")
         name = call.op.name
         if name == "relax.matmul":
@@ -124,7 +125,7 @@ class _Fold(PyExprMutator):
             wide = (per_group * factors).reshape(weight.shape)
         else:
             wide = wide * scale.reshape(-1, *[1] * (wide.ndim - 1))
-        args = [call.args[0], relax.const(wide.astype(weight.dtype))]
+        args = [call.args[0], constant_from(wide.astype(weight.dtype))]
         return tvm.ir.Call(call.op, args, call.attrs)
 
     # Folding -------------------------------------------------------------------------------
@@ -138,7 +139,7 @@ class _Fold(PyExprMutator):
         linear = self.linear.get(a) if isinstance(a, relax.Var) else None
         if linear is None or not isinstance(b, tvm.ir.GenericConst):
             return False
-        constant = _per_channel(b.value.numpy(), linear, a.ty.ndim)
+        constant = _per_channel(array_of(b), linear, a.ty.ndim)
         if constant is None or constant.dtype.kind != "f":
             return False
         if self.readers[a] > 1:
@@ -180,7 +181,7 @@ class _Fold(PyExprMutator):
         if reason:
             self.log.decline("fold_batch_norm", data.name, reason)
             return False
-        gamma, beta, mean, variance = (p.value.numpy() for p in params)
+        gamma, beta, mean, variance = (array_of(p) for p in params)
         gamma = gamma if norm.attrs.scale else np.ones_like(gamma)
         beta = beta if norm.attrs.center else np.zeros_like(beta)
         scale, shift = scale_and_shift(gamma, beta, mean, variance, float(norm.attrs.epsilon))
@@ -214,8 +215,8 @@ class _Fold(PyExprMutator):
         if np.any(total):
             along = [1] * result.ty.ndim
             along[linear.axis] = -1
-            dtype = call.args[1].value.numpy().dtype
-            bias = relax.const(total.reshape(along).astype(dtype))
+            dtype = array_of(call.args[1]).dtype
+            bias = constant_from(total.reshape(along).astype(dtype))
             result = relax.op.add(result, bias)
             new_shift = total
         self._rebind(var, result)

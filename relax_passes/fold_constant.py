@@ -13,6 +13,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from relax_passes.constant_evaluation import evaluate, tensor_operands
+from relax_passes.constant_values import array_of, constant_from
 from relax_passes.lowering.rule import dtype_of, static_shape
 from relax_passes.pass_base import PassContext, graph_pass
 
@@ -158,6 +159,6 @@ class _Fold(PyExprMutator):
         return self.known.get(var) or super().visit_dataflow_var_(var)
 
     def _evaluate(self, call: tvm.ir.Call) -> tvm.ir.GenericConst | None:
-        arrays = [operand.value.numpy() for operand in tensor_operands(call)]
+        arrays = [array_of(operand) for operand in tensor_operands(call)]
         value = evaluate(call, arrays)
-        return None if value is None else relax.const(value, dtype_of(call))
+        return None if value is None else constant_from(value)

@@ -15,6 +15,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from relax_passes.constant_values import array_of
 from relax_passes.lowering.rule import dtype_of
 from relax_passes.pass_base import PassContext, PassLog, graph_pass
 
@@ -142,7 +143,7 @@ class _Raise(PyExprMutator):
         if not all(isinstance(d, tvm.tirx.IntImm) for d in dims):
             return None
         shape = tuple(int(d) for d in dims)
-        array = value.value.numpy()
+        array = array_of(value)
         if dtype_of(value) != dtype_of(x) or array.size not in (1, math.prod(shape)):
             return None
         lead = array.shape[: max(array.ndim - len(shape), 0)]

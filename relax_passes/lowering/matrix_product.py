@@ -11,6 +11,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from relax_passes.constant_values import array_of, constant_from
 from relax_passes.lowering.rule import is_float32, static_shape
 from relax_passes.pass_base import PassContext
 
@@ -59,9 +60,9 @@ class _MatrixProducts(PyExprMutator):
             return call
         key = (weight, swapped)
         if key not in self.packed:
-            values = weight.value.numpy()
+            values = array_of(weight)
             packed = pack_weight(values.T if swapped else values, self.machine)
-            self.packed[key] = relax.const(packed)
+            self.packed[key] = constant_from(packed)
         return self.builder_.call_te(
             matmul_packed, a, self.packed[key], n=width, primfunc_name_hint="matmul"
         )
