@@ -222,9 +222,7 @@ def main() -> None:
     for layer in [*_resnet50(), *_mobilenet_v2()]:
         seconds, schedule, compilation = _measure(layer, target, options.runs)
         rate, moved = layer.flops / seconds / 1e9, layer.bytes / seconds / 1e9
-        channels = (
-            f"{layer.inputs} depthwise" if layer.depthwise else f"{layer.inputs} -> {layer.outputs}"
-        )
+        kind = "depthwise" if layer.depthwise else f"-> {layer.outputs}"
         print(
             f"| {layer.model} | {layer.inputs} {kind} "
             f"{layer.size}x{layer.size} k{layer.kernel} s{layer.stride} | {seconds * 1e6:.0f} "
