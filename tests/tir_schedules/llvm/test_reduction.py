@@ -81,7 +81,7 @@ def test_empty_axis_gives_the_identity() -> None:
 
 
 @pytest.mark.parametrize(
-    ("length", "width"), [(768, 32), (197, 32), (49, 16), (64, 32), (12, 8), (7, None), (1, None)]
+    ("length", "width"), [(768, 32), (197, 32), (49, 16), (64, 32), (24, 8), (7, None), (1, None)]
 )
 def test_accumulator_width(length: int, width: int | None) -> None:
     assert accumulator_width(length, 8, exact=False) == width

@@ -1,0 +1,212 @@
+"""How close kernels come to the machine: matrix products against the FMA peak, row kernels in GB/s.
+
+`python -m benchmarks.gemm_shapes [--threads 2] [--rounds 20]` builds each kernel as the schedule
+phase does, checks its numbers against float64, and prints one table. Times are medians and minima
+over rounds; the peak and the copy bandwidth are measured in the same run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import erf
+
+import numpy as np
+import tvm
+from tvm import te, tirx, topi
+from tvm.script import tirx as T
+from tvm.target import Target
+from tvm.tirx import PrimFunc
+
+from tir_schedules import Machine, host_target, schedule_func
+from tir_schedules.llvm.batch_matmul import batch_matmul
+from tir_schedules.llvm.matmul import matmul_packed, pack_weight
+from tir_schedules.llvm.vector_math import lower_math
+
+PRODUCTS = [(128, 768, 768), (128, 768, 2304), (128, 768, 3072), (128, 3072, 768)]
+PRODUCTS += [(197, 768, 768), (1, 768, 3072), (1024, 1024, 1024), (3136, 96, 384)]
+ATTENTION = [(12, 128, 64, 128, True), (12, 128, 128, 64, False), (12, 197, 64, 197, True)]
+ROWS = (1536, 768)
+_SECONDS_A_ROUND = 0.02
+_TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel to measure: its function, inputs, expected result and work."""
+
+    name: str
+    func: PrimFunc
+    inputs: tuple[np.ndarray, ...]
+    expected: np.ndarray
+    flops: int = 0
+    moved: int = 0
+
+
+def _random(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype("float32")
+
+
+def _product(m: int, k: int, n: int, machine: Machine) -> Kernel:
+    x, w, bias = _random(m, k), _random(k, n), _random(n)
+    packed = pack_weight(w, machine)
+    tensors = [
+        te.placeholder(array.shape, name=name)
+        for array, name in ((x, "x"), (packed, "packed"), (bias, "bias"))
+    ]
+    out = topi.add(matmul_packed(tensors[0], tensors[1], n), tensors[2])
+    expected = x.astype("float64") @ w + bias
+    func = te.create_prim_func([*tensors, out])
+    return Kernel(f"matmul {m}x{k}x{n}", func, (x, packed, bias), expected, 2 * m * k * n)
+
+
+def _attention(batch: int, m: int, k: int, n: int, transposed: bool, panel: int) -> Kernel:
+    a, b = _random(batch, m, k), _random(batch, *((n, k) if transposed else (k, n)))
+    left, right = te.placeholder(a.shape, name="a"), te.placeholder(b.shape, name="b")
+    out = batch_matmul(left, right, False, transposed, panel=panel)
+    expected = a.astype("float64") @ (b.swapaxes(-1, -2) if transposed else b)
+    func = te.create_prim_func([left, right, out])
+    name = f"batch matmul {batch}x{m}x{k}x{n}"
+    return Kernel(name, func, (a, b), expected, 2 * batch * m * k * n)
+
+
+def _row_kernels() -> list[Kernel]:
+    x, scale, shift = _random(*ROWS), _random(ROWS[1]), _random(ROWS[1])
+    t = te.placeholder(ROWS, name="x")
+    g, b = (te.placeholder((ROWS[1],), name=name) for name in "gb")
+    wide = x.astype("float64")
+    exponent = np.exp(wide - wide.max(1, keepdims=True))
+    centred = wide - wide.mean(1, keepdims=True)
+    norm = centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-5) * scale + shift
+    half = tirx.const(0.5, "float32")
+    gelu = te.compute(
+        ROWS, lambda i, j: t[i, j] * (half + half * tirx.erf(t[i, j] * 0.70710678)), name="gelu"
+    )
+    gelu_expected = wide * 0.5 * (1 + np.vectorize(erf)(wide / 2**0.5))
+    moved = 2 * x.nbytes
+    return [
+        Kernel(
+            "softmax",
+            te.create_prim_func([t, topi.nn.softmax(t)]),
+            (x,),
+            exponent / exponent.sum(1, keepdims=True),
+            moved=moved,
+        ),
+        Kernel(
+            "layer norm",
+            te.create_prim_func([t, g, b, topi.nn.layer_norm(t, g, b, [1], 1e-5)]),
+            (x, scale, shift),
+            norm,
+            moved=moved,
+        ),
+        Kernel("gelu", te.create_prim_func([t, gelu]), (x,), gelu_expected, moved=moved),
+        Kernel("copy", te.create_prim_func([t, topi.identity(t)]), (x,), wide, moved=moved),
+    ]
+
+
+def _compiled(func: PrimFunc, target: Target) -> Callable[..., None]:
+    module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
+    return tvm.compile(module, target=target).jit()["main"]
+
+
+def _times(
+    call: Callable[[], None], rounds: int, round_seconds: float = _SECONDS_A_ROUND
+) -> list[float]:
+    """Return seconds a call, one figure a round of about `round_seconds`."""
+    call()
+    start = time.perf_counter()
+    call()
+    repeat = max(1, int(round_seconds / max(1e-7, time.perf_counter() - start)))
+    seconds = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        for _ in range(repeat):
+            call()
+        seconds.append((time.perf_counter() - start) / repeat)
+    return seconds
+
+
+def fma_peak(target: Target, machine: Machine, rounds: int) -> float:
+    """Return the multiply-add peak of one core in GFLOP/s, from chains held in registers."""
+    steps, chains, lanes = 20_000, 12, machine.lanes("float32")
+
+    @T.prim_func(s_tir=True)
+    def chain(xh: T.handle, yh: T.handle) -> None:
+        x = T.match_buffer(xh, (chains * lanes,), "float32")
+        y = T.match_buffer(yh, (chains * lanes,), "float32")
+        held = T.sblock_alloc_buffer((chains * lanes,), "float32", scope="local")
+        for a in T.unroll(chains):
+            for lane in T.vectorized(lanes):
+                with T.sblock("load"):
+                    held[a * lanes + lane] = x[a * lanes + lane]
+        for _ in T.serial(steps):
+            for a in T.unroll(chains):
+                for lane in T.vectorized(lanes):
+                    with T.sblock("step"):
+                        held[a * lanes + lane] = held[a * lanes + lane] * T.float32(
+                            0.999
+                        ) + T.float32(0.001)
+        for a in T.unroll(chains):
+            for lane in T.vectorized(lanes):
+                with T.sblock("store"):
+                    y[a * lanes + lane] = held[a * lanes + lane]
+
+    run = _compiled(chain, target)
+    x = tvm.runtime.tensor(np.ones(chains * lanes, "float32"))
+    y = tvm.runtime.tensor(np.zeros(chains * lanes, "float32"))
+    # Short rounds, so that some run without another process taking the core.
+    best = min(_times(lambda: run(x, y), 20 * rounds, 1e-3))
+    return 2 * steps * chains * lanes / best / 1e9
+
+
+def measure(kernel: Kernel, target: Target, machine: Machine, rounds: int) -> tuple[str, float]:
+    """Return the rule that scheduled a kernel and its best time in seconds.
+
+    Raises:
+        AssertionError: If its result is off by more than 1e-4 of the largest value.
+    """
+    scheduled = schedule_func(kernel.func, target, machine)
+    run = _compiled(lower_math(scheduled.func), target)
+    inputs = [tvm.runtime.tensor(array) for array in kernel.inputs]
+    out = tvm.runtime.tensor(np.full(kernel.expected.shape, np.nan, "float32"))
+    seconds = _times(lambda: run(*inputs, out), rounds)
+    error = np.abs(out.numpy() - kernel.expected).max() / np.abs(kernel.expected).max()
+    if not error <= _TOLERANCE:  # also catches NaN
+        raise AssertionError(f"{kernel.name}: error {error:.2e}")
+    print(
+        f"{kernel.name:28s} {scheduled.rule:12s} {error:9.1e} "
+        f"{statistics.median(seconds) * 1e6:10.1f} {min(seconds) * 1e6:10.1f}",
+        end="",
+    )
+    return scheduled.rule, min(seconds)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=20)
+    options = parser.parse_args(arguments)
+    target = host_target(options.threads)
+    machine = Machine.from_target(target)
+    panel = 2 * machine.lanes("float32")
+    peak = fma_peak(target, machine, options.rounds) * options.threads
+    print(f"{options.threads} threads, FMA peak {peak:.0f} GFLOP/s")
+    print(
+        f"{'kernel':28s} {'rule':12s} {'error':>9s} {'median us':>10s} {'best us':>10s}"
+        f" {'GFLOP/s':>9s} {'of peak':>8s} {'GB/s':>7s}"
+    )
+    kernels = [_product(*shape, machine) for shape in PRODUCTS]
+    kernels += [_attention(*shape, panel) for shape in ATTENTION]
+    for kernel in [*kernels, *_row_kernels()]:
+        _, best = measure(kernel, target, machine, options.rounds)
+        rate = kernel.flops / best / 1e9
+        share = f"{rate:9.1f} {rate / peak:8.0%}" if kernel.flops else " " * 18
+        print(f" {share} {kernel.moved / best / 1e9:7.1f}" if kernel.moved else f" {share}")
+
+
+if __name__ == "__main__":
+    main()
