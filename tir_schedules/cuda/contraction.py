@@ -250,7 +250,7 @@ def _as_matrix_product(sch: s_tir.Schedule, block: SBlockRV, plan: Contraction) 
 
 def _stage(sch: s_tir.Schedule, operand: SBlockRV, step: LoopRV, threads: tuple[int, int]) -> None:
     """Let all threads of a block copy one tile of an operand to shared memory."""
-    sch.compute_at(operand, step)
+    sch.compute_at(operand, step, preserve_unit_loops=True)
     loops = sch.get_loops(operand)[-2:]
     _, y, x = sch.split(fused(sch, loops), [None, *threads])
     sch.bind(y, "threadIdx.y")

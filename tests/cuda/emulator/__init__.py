@@ -1,0 +1,1 @@
+"""A CUDA device emulated on the CPU, for tests: numbers, memory faults, barriers, races."""

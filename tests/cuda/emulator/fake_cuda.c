@@ -1,0 +1,238 @@
+// Stand-ins for libcuda.so.1 (compiled with -DDRIVER) and libcudart.so.13, holding just the symbols
+// that TVM's CUDA runtime imports. There is one device; its memory is this process's memory.
+//
+// A kernel image is "EMULATOR:" and the path of a shared library that compile_kernel.py made.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+typedef int Result;
+typedef void* Ptr;
+enum {
+  SUCCESS = 0,
+  OUT_OF_MEMORY = 2,
+  INVALID_IMAGE = 200,
+  NOT_FOUND = 500,
+  LAUNCH_FAILED = 700,
+  NOT_SUPPORTED = 801
+};
+
+#ifdef DRIVER
+static const char kImagePrefix[] = "EMULATOR:";
+static char last_error[600] = "emulator: error";
+
+typedef struct {
+  int (*launch)(void**, const unsigned*, const unsigned*, unsigned);
+  const char* (*error)(void);
+} Function;
+
+typedef struct {
+  unsigned grid[3], block[3], dynamic_shared;
+  Ptr stream, attributes;
+  unsigned attribute_count;
+} LaunchConfig;
+
+Result cuDeviceGetName(char* name, int length, int device) {
+  snprintf(name, length, "CUDA emulated on the CPU");
+  return SUCCESS;
+}
+Result cuFuncSetAttribute(Ptr function, int attribute, int value) { return SUCCESS; }
+Result cuGetErrorName(Result result, const char** text) {
+  *text = last_error;
+  return SUCCESS;
+}
+Result cuGetErrorString(Result result, const char** text) {
+  *text = last_error;
+  return SUCCESS;
+}
+
+Result cuModuleLoadData(Ptr* module, const void* image) {
+  size_t prefix = strlen(kImagePrefix);
+  if (strncmp(image, kImagePrefix, prefix)) {
+    snprintf(last_error, sizeof last_error, "emulator: not an emulated kernel");
+    return INVALID_IMAGE;
+  }
+  *module = dlopen((const char*)image + prefix, RTLD_NOW | RTLD_LOCAL);
+  if (*module) return SUCCESS;
+  snprintf(last_error, sizeof last_error, "emulator: %s", dlerror());
+  return INVALID_IMAGE;
+}
+Result cuModuleUnload(Ptr module) { return SUCCESS; }
+
+Result cuModuleGetFunction(Ptr* result, Ptr module, const char* name) {
+  char symbol[512];
+  snprintf(symbol, sizeof symbol, "emulator_launch_%s", name);
+  Function* function = malloc(sizeof *function);
+  *(void**)&function->launch = dlsym(module, symbol);
+  *(void**)&function->error = dlsym(module, "emulator_error");
+  if (!function->launch) {
+    snprintf(last_error, sizeof last_error, "emulator: no kernel %s", name);
+    free(function);
+    return NOT_FOUND;
+  }
+  *result = function;
+  return SUCCESS;
+}
+
+Result cuLaunchKernelEx(const LaunchConfig* config, Ptr handle, void** arguments, void** extra) {
+  Function* function = handle;
+  if (!function->launch(arguments, config->grid, config->block, config->dynamic_shared))
+    return SUCCESS;
+  snprintf(last_error, sizeof last_error, "%s", function->error());
+  return LAUNCH_FAILED;
+}
+Result cuTensorMapEncodeTiled() { return NOT_SUPPORTED; }
+
+#else  // the runtime library
+
+#define PAGE ((size_t)4096)
+#define POISON 0xFF
+
+typedef struct {
+  char* mapping;
+  size_t mapped;
+  char* user;
+  size_t bytes;
+} Allocation;
+static Allocation allocations[65536];
+static int allocation_count;
+static size_t used;
+
+// Each buffer ends (up to 256-byte alignment) at an inaccessible page and starts as NaN.
+Result cudaMalloc(Ptr* result, size_t bytes) {
+  size_t body = ((bytes ? bytes : 1) + PAGE - 1) / PAGE * PAGE;
+  if (allocation_count == sizeof allocations / sizeof *allocations) return OUT_OF_MEMORY;
+  char* base = mmap(0, body + 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (base == MAP_FAILED) return OUT_OF_MEMORY;
+  mprotect(base, PAGE, PROT_NONE);
+  mprotect(base + PAGE + body, PAGE, PROT_NONE);
+  memset(base + PAGE, POISON, body);
+  size_t offset = (body - bytes) & ~(size_t)255;
+  Allocation made = {base, body + 2 * PAGE, base + PAGE + offset, bytes};
+  allocations[allocation_count++] = made;
+  used += bytes;
+  *result = made.user;
+  return SUCCESS;
+}
+
+// A write into the slack between the buffer's end and its guard page shows here.
+static void check_slack(const Allocation* freed) {
+  for (char* p = freed->user + freed->bytes; p < freed->mapping + freed->mapped - PAGE; p++)
+    if (*(unsigned char*)p != POISON) {
+      fprintf(stderr, "emulator: write past the end of a %zu-byte buffer\n", freed->bytes);
+      return;
+    }
+}
+
+Result cudaFree(Ptr pointer) {
+  for (int i = allocation_count - 1; i >= 0; i--)
+    if (allocations[i].user == pointer) {
+      check_slack(&allocations[i]);
+      munmap(allocations[i].mapping, allocations[i].mapped);
+      used -= allocations[i].bytes;
+      allocations[i] = allocations[--allocation_count];
+      break;
+    }
+  return SUCCESS;
+}
+Result cudaMallocHost(Ptr* result, size_t bytes) {
+  return posix_memalign(result, 256, bytes) ? OUT_OF_MEMORY : SUCCESS;
+}
+Result cudaFreeHost(Ptr pointer) {
+  free(pointer);
+  return SUCCESS;
+}
+Result cudaMemGetInfo(size_t* available, size_t* total) {
+  *total = (size_t)16 << 30;
+  *available = *total - used;
+  return SUCCESS;
+}
+Result cudaMemcpyAsync(Ptr to, const void* from, size_t bytes, int kind, Ptr stream) {
+  memcpy(to, from, bytes);
+  return SUCCESS;
+}
+Result cudaMemcpyPeerAsync(Ptr to, int a, const void* from, int b, size_t bytes, Ptr stream) {
+  memcpy(to, from, bytes);
+  return SUCCESS;
+}
+
+// Attribute numbers as in the CUDA runtime API; an sm_80.
+Result cudaDeviceGetAttribute(int* value, int attribute, int device) {
+  switch (attribute) {
+    case 1: *value = 1024; break;       // threads per block
+    case 2: *value = 1024; break;       // block size in x
+    case 3: *value = 1024; break;       // in y
+    case 4: *value = 64; break;         // in z
+    case 8: *value = 49152; break;      // shared memory per block
+    case 10: *value = 32; break;        // warp size
+    case 12: *value = 65536; break;     // registers per block
+    case 13: *value = 1410000; break;   // clock, kHz
+    case 16: *value = 108; break;       // multiprocessors
+    case 38: *value = 40 << 20; break;  // L2 cache
+    case 75: *value = 8; break;         // compute capability, major
+    case 76: *value = 0; break;         // and minor
+    default: *value = 0;
+  }
+  return SUCCESS;
+}
+Result cudaGetDevice(int* device) {
+  *device = 0;
+  return SUCCESS;
+}
+Result cudaSetDevice(int device) { return SUCCESS; }
+Result cudaGetDeviceCount(int* count) {
+  *count = 1;
+  return SUCCESS;
+}
+// Only the fields TVM reads: the name at offset 0, the global memory size at 288.
+Result cudaGetDeviceProperties(Ptr properties, int device) {
+  memset(properties, 0, 296);
+  strcpy(properties, "emulated");
+  *(size_t*)((char*)properties + 288) = (size_t)16 << 30;
+  return SUCCESS;
+}
+const char* cudaGetErrorName(Result result) { return "cudaError"; }
+const char* cudaGetErrorString(Result result) { return "emulator error"; }
+Result cudaGetLastError(void) { return SUCCESS; }
+Result cudaPeekAtLastError(void) { return SUCCESS; }
+
+Result cudaEventCreate(Ptr* event) {
+  *event = calloc(1, sizeof(struct timespec));
+  return SUCCESS;
+}
+Result cudaEventDestroy(Ptr event) {
+  free(event);
+  return SUCCESS;
+}
+Result cudaEventRecord(Ptr event, Ptr stream) {
+  clock_gettime(CLOCK_MONOTONIC, event);
+  return SUCCESS;
+}
+Result cudaEventSynchronize(Ptr event) { return SUCCESS; }
+Result cudaEventElapsedTime(float* ms, struct timespec* from, struct timespec* to) {
+  *ms = (to->tv_sec - from->tv_sec) * 1e3 + (to->tv_nsec - from->tv_nsec) * 1e-6;
+  return SUCCESS;
+}
+Result cudaStreamCreate(Ptr* stream) {
+  *stream = 0;
+  return SUCCESS;
+}
+Result cudaStreamCreateWithFlags(Ptr* stream, unsigned flags) {
+  *stream = 0;
+  return SUCCESS;
+}
+Result cudaStreamDestroy(Ptr stream) { return SUCCESS; }
+Result cudaStreamSynchronize(Ptr stream) { return SUCCESS; }
+Result cudaStreamWaitEvent(Ptr stream, Ptr event, unsigned flags) { return SUCCESS; }
+Result cudaStreamBeginCapture(Ptr stream, int mode) { return NOT_SUPPORTED; }
+Result cudaStreamEndCapture(Ptr stream, Ptr* graph) { return NOT_SUPPORTED; }
+Result cudaGraphInstantiate() { return NOT_SUPPORTED; }
+Result cudaGraphLaunch(Ptr graph, Ptr stream) { return NOT_SUPPORTED; }
+Result cudaGraphDestroy(Ptr graph) { return SUCCESS; }
+Result cudaGraphExecDestroy(Ptr graph) { return SUCCESS; }
+#endif

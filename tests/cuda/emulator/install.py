@@ -1,0 +1,58 @@
+"""Make `tvm.cuda(0)` exist on a machine without a GPU; call `install` before tvm is imported."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.cuda.emulator.compile_kernel import HERE, compile_kernel
+
+RUNTIME = "libcudart.so.13"
+
+
+def build_libraries(folder: Path) -> list[Path]:
+    """Build the two fake CUDA libraries into `folder`; return their paths."""
+    versions = folder / "runtime.map"
+    versions.write_text(f"{RUNTIME} {{ global: *; }};\n")
+    built = []
+    for name, flags in [
+        ("libcuda.so.1", ["-DDRIVER"]),
+        (RUNTIME, [f"-Wl,--version-script={versions}"]),
+    ]:
+        path = folder / name
+        command = ["gcc", "-O1", "-w", "-shared", "-fPIC", f"-Wl,-soname,{name}", *flags]
+        subprocess.run([*command, "-o", str(path), str(HERE / "fake_cuda.c"), "-ldl"], check=True)
+        built.append(path)
+    return built
+
+
+def install(mutate: Callable[[str], str] = lambda source: source) -> None:
+    """Load the fake libraries and let TVM compile CUDA C for the emulator.
+
+    Args:
+        mutate: Applied to the generated CUDA C first; a test breaks a kernel with it.
+
+    Raises:
+        RuntimeError: If tvm is imported already, and with it the absence of CUDA.
+    """
+    if "tvm" in sys.modules:
+        raise RuntimeError("install the emulator before tvm is imported")
+    folder = Path(tempfile.mkdtemp(prefix="cuda_emulator_"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    for library in build_libraries(folder):
+        ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+    import tvm
+    import tvm_ffi
+
+    def compile_cuda(source: str) -> bytes:
+        return f"EMULATOR:{compile_kernel(mutate(source), folder)}".encode() + b"\0"
+
+    tvm_ffi.register_global_func("tvm_callback_cuda_compile", compile_cuda, override=True)
+    if not tvm.cuda(0).exist:
+        raise RuntimeError("tvm does not see the emulated device")
