@@ -14,8 +14,9 @@ from frontends.errors import InvalidModel, RelaxcError, UnsupportedOperator
 from frontends.onnx import fold, shape_values
 from frontends.onnx.dims import Dim, DimArithmetic, is_static, prim
 from frontends.onnx.function_body import FunctionBody, instantiate, schema_function
+from frontends.onnx.initializers import read_initializers
 from frontends.onnx.load_model import subgraphs_of
-from frontends.onnx.op import Op
+from frontends.onnx.op import Op, numpy_dtype
 from frontends.onnx.registry import find_converter, normalize_domain
 from frontends.onnx.symbols import InputShapes, sanitize
 from frontends.onnx.value import Value, dtype_of, relax_constant
@@ -58,10 +59,8 @@ class GraphBuilder:
 
     def run_subgraph(self, graph: onnx.GraphProto) -> list[Value]:
         """Convert a graph without inputs where it stands; return its outputs."""
-        from frontends.onnx.importer import _constants
-
         scope: Scope = ChainMap({}, self._scope)
-        scope.update(_constants(graph, self._file))
+        scope.update(read_initializers(graph, self._file))
         self.run(graph.node, scope)
         return [scope[output.name] for output in graph.output]
 
@@ -273,8 +272,6 @@ def _type_proto(value: Value | None) -> onnx.TypeProto:
     """Return the ONNX type of a value, for function bodies that depend on it."""
     if value is None:
         return onnx.TypeProto()
-    from frontends.onnx.op import numpy_dtype
-
     kind = onnx.helper.np_dtype_to_tensor_dtype(numpy_dtype(value.dtype))
     shape = [int(dim) if is_static(dim) else None for dim in value.shape]
     return onnx.helper.make_tensor_type_proto(kind, shape)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import onnx
 import tvm
-from onnx import numpy_helper
 from tvm import relax
 
 from frontends.errors import InvalidModel, RelaxcError, UnsupportedOperator
 from frontends.imported_model import ImportedModel, TensorSpec
 from frontends.onnx.dims import DimArithmetic, dim_name
 from frontends.onnx.graph_builder import GraphBuilder, Scope
+from frontends.onnx.initializers import read_initializers
 from frontends.onnx.load_model import load_model
 from frontends.onnx.registry import normalize_domain
 from frontends.onnx.support import check_support
@@ -46,7 +45,7 @@ def import_onnx(
     opsets = {normalize_domain(opset.domain): opset.version for opset in model.opset_import}
     check_support(model, opsets, file)
     arithmetic = DimArithmetic()
-    constants = _constants(model.graph, file)
+    constants = read_initializers(model.graph, file)
     inputs = [value for value in model.graph.input if value.name not in constants]
     shapes = InputShapes(inputs, dynamic_shapes, arithmetic, file)
     parameters: list[relax.Var] = []
@@ -95,34 +94,6 @@ def import_onnx(
 def _finish(module: tvm.IRModule) -> tvm.IRModule:
     """Drop what nothing reads: values known while importing leave unused bindings behind."""
     return relax.transform.DeadCodeElimination(["main"])(module)
-
-
-def _constants(graph: onnx.GraphProto, file: str) -> dict[str, Value]:
-    """Return the initializers; one that is also an input is that input's default."""
-    constants: dict[str, Value] = {}
-    for tensor in graph.initializer:
-        try:
-            constants[tensor.name] = Value.constant(tensor.name, numpy_helper.to_array(tensor))
-        except Exception as error:  # numpy_helper raises any type on malformed data
-            raise InvalidModel(
-                f"the initializer's data does not fit its shape and type: {error}",
-                tensor=tensor.name,
-                file=file,
-            ) from error
-    for sparse in graph.sparse_initializer:
-        constants[sparse.values.name] = Value.constant(sparse.values.name, _densify(sparse))
-    return constants
-
-
-def _densify(sparse: onnx.SparseTensorProto) -> np.ndarray:
-    """Return a sparse initializer (COO, linear or per-axis indices) as a dense array."""
-    values, indices = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)
-    dense = np.zeros(tuple(sparse.dims), dtype=values.dtype)
-    if indices.ndim == 1:
-        dense.reshape(-1)[indices] = values
-    else:
-        dense[tuple(indices.T)] = values
-    return dense
 
 
 def _dtype(value: onnx.ValueInfoProto, file: str) -> str:

@@ -91,7 +91,7 @@ def _read(case: Any) -> tuple[Any, list[tuple[list[np.ndarray], list[np.ndarray]
     from onnx import numpy_helper
 
     if case.model is not None:
-        return case.model, [(list(i), list(o)) for i, o in case.data_sets]
+        return case.model, [(_arrays(i), _arrays(o)) for i, o in case.data_sets]
     model = onnx.load(os.path.join(case.model_dir, "model.onnx"))
     pairs = []
     for folder in sorted(glob.glob(os.path.join(case.model_dir, "test_data_set_*"))):
@@ -108,6 +108,17 @@ def _read(case: Any) -> tuple[Any, list[tuple[list[np.ndarray], list[np.ndarray]
             )
         pairs.append((sides[0], sides[1]))
     return model, pairs
+
+
+def _arrays(items: Any) -> list[Any]:
+    """Return a case's data as arrays; types that NumPy lacks are given as TensorProto."""
+    import onnx
+    from onnx import numpy_helper
+
+    return [
+        numpy_helper.to_array(item) if isinstance(item, onnx.TensorProto) else item
+        for item in items
+    ]
 
 
 def _difference(got: np.ndarray, expected: Any, case: Any) -> str:

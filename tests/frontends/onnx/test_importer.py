@@ -236,3 +236,29 @@ def test_import_time_is_linear_in_nodes() -> None:
     nodes = [helper.make_node("Relu", [f"v{i}"], [f"v{i + 1}"]) for i in range(1000)]
     model = make_model(nodes, {"v0": ("float32", [2])}, ["v1000"])
     assert len(_bound_names(import_onnx(model).module)) >= 1000
+
+
+def test_outputs_that_no_node_computes() -> None:
+    """An output may be an input or an initializer."""
+    model = make_model(
+        [helper.make_node("Relu", ["x"], ["y"])],
+        {"x": ("float32", [2])},
+        ["y", "x", "c"],
+        {"c": np.asarray([5.0], "float32")},
+    )
+    feeds = {"x": np.asarray([-1, 2], "float32")}
+    y, x, c = run_imported(model, feeds)
+    np.testing.assert_array_equal(y, [0, 2])
+    np.testing.assert_array_equal(x, feeds["x"])
+    np.testing.assert_array_equal(c, [5])
+
+
+def test_equal_names_after_sanitizing_stay_distinct() -> None:
+    model = make_model(
+        [helper.make_node("Sub", ["a.b", "a/b"], ["y"])],
+        {"a.b": ("float32", [2]), "a/b": ("float32", [2])},
+        ["y"],
+    )
+    assert_like_reference(
+        model, {"a.b": np.asarray([3, 4], "float32"), "a/b": np.asarray([1, 1], "float32")}
+    )

@@ -1,0 +1,38 @@
+"""Read a graph's initializers, dense and sparse, as known values."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from frontends.errors import InvalidModel
+from frontends.onnx.value import Value
+
+
+def read_initializers(graph: onnx.GraphProto, file: str) -> dict[str, Value]:
+    """Return the initializers; one that is also an input is that input's default."""
+    constants: dict[str, Value] = {}
+    for tensor in graph.initializer:
+        try:
+            constants[tensor.name] = Value.constant(tensor.name, numpy_helper.to_array(tensor))
+        except Exception as error:  # numpy_helper raises any type on malformed data
+            raise InvalidModel(
+                f"the initializer's data does not fit its shape and type: {error}",
+                tensor=tensor.name,
+                file=file,
+            ) from error
+    for sparse in graph.sparse_initializer:
+        constants[sparse.values.name] = Value.constant(sparse.values.name, _densify(sparse))
+    return constants
+
+
+def _densify(sparse: onnx.SparseTensorProto) -> np.ndarray:
+    """Return a sparse initializer (COO, linear or per-axis indices) as a dense array."""
+    values, indices = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)
+    dense = np.zeros(tuple(sparse.dims), dtype=values.dtype)
+    if indices.ndim == 1:
+        dense.reshape(-1)[indices] = values
+    else:
+        dense[tuple(indices.T)] = values
+    return dense
