@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import operator
-from typing import Any
+from typing import Any, TypeAlias
 
 import tvm
 from tvm import tirx
 
 from frontends.errors import InvalidModel
 
-Size = int | tvm.ir.Expr
+Size: TypeAlias = "int | tvm.ir.Expr"
 
 # SymPy and torch name their functions by class; the classes in torch.utils._sympy are private.
 _BINARY = {
