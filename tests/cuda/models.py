@@ -26,9 +26,7 @@ class GraphBuilder:
     def emit(self, value: relax.Expr) -> relax.Var:
         return self.builder.emit(value)
 
-    def build(
-        self, shape: tuple[int, ...], body: Callable[[relax.Var], relax.Var]
-    ) -> tvm.IRModule:
+    def build(self, shape: tuple[int, ...], body: Callable[[relax.Var], relax.Var]) -> tvm.IRModule:
         x = relax.Var("x", R.Tensor(shape, "float32"))
         with self.builder.function("main", [x]):
             with self.builder.dataflow():
@@ -42,7 +40,11 @@ def resnet18(size: int = 224) -> tvm.IRModule:
     g = GraphBuilder()
 
     def conv(
-        x: relax.Var, channels: int, kernel: int, stride: int, residual: relax.Var | None = None,
+        x: relax.Var,
+        channels: int,
+        kernel: int,
+        stride: int,
+        residual: relax.Var | None = None,
         activate: bool = True,
     ) -> relax.Var:
         weight = g.weight(channels, int(x.ty.shape[1]), kernel, kernel)

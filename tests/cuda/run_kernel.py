@@ -44,20 +44,31 @@ def gelu_of_sum(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 Emit = Callable[..., Any]
 CASES: dict[str, tuple[Emit, Callable[..., np.ndarray], list[tuple[int, ...]], str]] = {
     "elementwise": (
-        lambda op, x, y: op.nn.silu(op.add(x, y)), gelu_of_sum, [(3, 37, 28), (37, 1)],
+        lambda op, x, y: op.nn.silu(op.add(x, y)),
+        gelu_of_sum,
+        [(3, 37, 28), (37, 1)],
         "elementwise",
     ),
     "elementwise_odd": (
-        lambda op, x, y: op.nn.silu(op.add(x, y)), gelu_of_sum, [(5, 7, 13), (13,)], "elementwise",
+        lambda op, x, y: op.nn.silu(op.add(x, y)),
+        gelu_of_sum,
+        [(5, 7, 13), (13,)],
+        "elementwise",
     ),
     "softmax": (lambda op, x: op.nn.softmax(x), softmax, [(7, 1000)], "row_kernel"),
     "softmax_short": (lambda op, x: op.nn.softmax(x), softmax, [(3, 5, 67)], "row_kernel"),
     "matmul": (lambda op, x, y: op.matmul(x, y), np.matmul, [(70, 45), (45, 131)], "contraction"),
     "matmul_batch": (
-        lambda op, x, y: op.matmul(x, y), np.matmul, [(2, 3, 65, 32), (2, 3, 32, 17)], "contraction",
+        lambda op, x, y: op.matmul(x, y),
+        np.matmul,
+        [(2, 3, 65, 32), (2, 3, 32, 17)],
+        "contraction",
     ),
     "matmul_one_row": (
-        lambda op, x, y: op.matmul(x, y), np.matmul, [(1, 64), (64, 300)], "contraction",
+        lambda op, x, y: op.matmul(x, y),
+        np.matmul,
+        [(1, 64), (64, 300)],
+        "contraction",
     ),
 }
 

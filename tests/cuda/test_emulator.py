@@ -1,4 +1,4 @@
-"""Elementwise, softmax and matmul kernels under the emulator, against NumPy; and what it catches."""
+"""Elementwise, softmax and matmul kernels under the emulator, against NumPy; faults it catches."""
 
 from __future__ import annotations
 

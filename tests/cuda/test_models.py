@@ -14,6 +14,7 @@ from tests.cuda.models import bert_layer, resnet18
 from tests.cuda.ptxas import SM_80, KernelUsage, cuda_source, kernel_usage
 from tir_schedules import Machine
 
+
 def scheduled_kernels(module: tvm.IRModule) -> tuple[dict[str, PrimFunc], list[dict[str, str]]]:
     """Return the distinct scheduled kernels of a model, and what the report says of each."""
     ctx = PassContext(SM_80, Machine.from_target(SM_80))

@@ -288,7 +288,6 @@ def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
     sch.set_scope(block, 0, "local")
     for operand in shared:
         _stage(sch, operand, step, (tile.row_threads, tile.column_threads))
-    sch.unroll(inner)
     sch.unroll(row)
     if tile.column_registers in (2, 4):
         sch.vectorize(column)

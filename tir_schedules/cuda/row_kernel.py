@@ -94,12 +94,9 @@ def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
         raise Decline("its rows are short")
     if is_reduction(sch, out):
         result = sch.cache_write(out, 0, "shared")
-        reductions = [out if sch.get(r).same_as(sch.get(out)) else r for r in reductions]
         out = result
     rows = _row_loops(sch, out, reductions)
     loops = sch.get_loops(out)
-    if len({*lengths}) == 1 and all(constant(e) is not None for e in extents(sch, loops)):
-        pass
     threads = _threads(max(lengths))
     row = fused(sch, loops[:rows]) if rows else sch.add_unit_loop(loops[0] if loops else out)
     inner = [block for block in leaf_blocks(sch) if not is_output(sch, block)]

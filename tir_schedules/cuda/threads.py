@@ -51,7 +51,9 @@ def split_axes(sch: s_tir.Schedule, block: SBlockRV) -> tuple[list[LoopRV], list
     axes = sch.get(block).iter_vars
     if len(loops) != len(axes):
         raise ValueError("loops and axes differ in number")
-    spatial = [lp for lp, ax in zip(loops, axes, strict=True) if int(ax.iter_type) == IterVar.DataPar]
+    spatial = [
+        lp for lp, ax in zip(loops, axes, strict=True) if int(ax.iter_type) == IterVar.DataPar
+    ]
     reduced = [
         lp for lp, ax in zip(loops, axes, strict=True) if int(ax.iter_type) == IterVar.CommReduce
     ]
@@ -79,7 +81,9 @@ def thread_per_result(sch: s_tir.Schedule, name: str) -> s_tir.Schedule:
     if len(consumers) == 1 and not is_output(sch, block) and is_spatial(sch, consumers[0]):
         attempt = sch.copy()
         try:
-            thread = bind_grid(attempt, attempt.get_loops(attempt.get_sblock(name_of(sch, consumers[0]))))
+            thread = bind_grid(
+                attempt, attempt.get_loops(attempt.get_sblock(name_of(sch, consumers[0])))
+            )
             block = attempt.get_sblock(name)
             attempt.compute_at(block, thread)
             inner = [lp for lp, size in _sized(attempt, block) if size != 1]

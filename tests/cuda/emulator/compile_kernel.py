@@ -13,12 +13,8 @@ _FLAGS = ["-std=c++20", "-w", "-O1", "-ffp-contract=off", "-fno-strict-aliasing"
 _FLAGS += ["-fno-threadsafe-statics", "-fvisibility=hidden", "-fPIC"]
 _RACE_FLAGS = ["-fsanitize=thread", "-DEMULATOR_RACE"]
 
-_DYNAMIC_SHARED = re.compile(
-    r"extern\s+__shared__\s+(?:__align__\(\d+\)\s+)?(\w+)\s+(\w+)\[\];"
-)
-_KERNEL = re.compile(
-    r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\(([^)]*)\)"
-)
+_DYNAMIC_SHARED = re.compile(r"extern\s+__shared__\s+(?:__align__\(\d+\)\s+)?(\w+)\s+(\w+)\[\];")
+_KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\(([^)]*)\)")
 _EXPORT = 'extern "C" __attribute__((visibility("default")))'
 
 
