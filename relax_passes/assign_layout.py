@@ -100,7 +100,10 @@ class _Walk(PyExprMutator):
                 self._bind(var, value)
                 return
             rule = self.rules.get(call.op.name)
-            result = rule(call) if rule is not None and is_float32(call) else None
+            # A convolution of another type is asked too, for its reason to decline.
+            if not is_float32(call) and call.op.name != "relax.nn.conv2d":
+                rule = None
+            result = None if rule is None else rule(call)
             if result is not None:
                 self.blocked[var] = result
                 if isinstance(var, relax.DataflowVar):
@@ -255,9 +258,7 @@ class _Walk(PyExprMutator):
         if not self._has_blocked(call.args[0]) or str(attrs.layout) != "NCHW":
             return None
         x = self.blocked[call.args[0]]
-        pool = (
-            relax.op.nn.max_pool2d if "max" in call.op.name else relax.op.nn.avg_pool2d
-        )
+        pool = relax.op.nn.max_pool2d if "max" in call.op.name else relax.op.nn.avg_pool2d
         out = pool(
             x.value,
             pool_size=list(attrs.pool_size),

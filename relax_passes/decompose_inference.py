@@ -1,7 +1,7 @@
 """Write operators that differ between training and inference in their inference form.
 
-    batch_norm(x, gamma, beta, mean, var)[0] = x * s + (beta - mean * s),  s = gamma / sqrt(var + e)
-    dropout(x)[0] = x
+batch_norm(x, gamma, beta, mean, var)[0] = x * s + (beta - mean * s),  s = gamma / sqrt(var + e)
+dropout(x)[0] = x
 """
 
 from __future__ import annotations

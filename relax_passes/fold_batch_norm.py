@@ -155,9 +155,7 @@ class _Fold(PyExprMutator):
         self._emit(var, linear, scale, np.zeros(linear.channels))
         return True
 
-    def _shift(
-        self, var: relax.Var, call: tvm.ir.Call, linear: _Linear, shift: np.ndarray
-    ) -> bool:
+    def _shift(self, var: relax.Var, call: tvm.ir.Call, linear: _Linear, shift: np.ndarray) -> bool:
         if linear.shift is not None:  # two shifts become one
             self._emit(var, linear, None, shift)
             return True

@@ -131,9 +131,7 @@ def _run(calls: list[tuple[relax.Var, tvm.ir.Call]]) -> dict[relax.Var, tvm.ir.G
 
 @mutator
 class _Fold(PyExprMutator):
-    def __init__(
-        self, mod: tvm.IRModule, results: dict[relax.Var, tvm.ir.GenericConst]
-    ) -> None:
+    def __init__(self, mod: tvm.IRModule, results: dict[relax.Var, tvm.ir.GenericConst]) -> None:
         super().__init__(mod)
         self.count = 0
         self.results = results
@@ -156,7 +154,8 @@ class _Fold(PyExprMutator):
             self.set_var_remap(var, self.builder_.emit_output(result))
 
     def visit_dataflow_var_(self, var: relax.DataflowVar) -> relax.Expr:
-        return self.known.get(var) or super().visit_dataflow_var_(var)
+        known = self.known.get(var)
+        return super().visit_dataflow_var_(var) if known is None else known
 
     def _evaluate(self, call: tvm.ir.Call) -> tvm.ir.GenericConst | None:
         arrays = [array_of(operand) for operand in tensor_operands(call)]

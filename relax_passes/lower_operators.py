@@ -56,8 +56,12 @@ def lower_operators(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, 
     count = len(mod.get_global_vars())
     mod = lower_matrix_products(mod, ctx)
     legalize = relax.transform.LegalizeOps(lowering_rules(ctx), skip_ops=["relax.reshape"])
-    with ctx.target:
-        mod = legalize(mod)
+    try:
+        with ctx.target:
+            mod = legalize(mod)
+    except RuntimeError as fault:  # how TVM's rules say that they take no such operands
+        lines = str(fault).strip().splitlines()
+        raise NotLowered(lines[-1] if lines else repr(fault)) from fault
     left = _remaining(mod)
     if left:
         name, shown = next(iter(left.items()))

@@ -51,7 +51,8 @@ class _Raise(PyExprMutator):
         if name not in ("multiply", "divide"):
             return call
         result = self._silu(call) if name == "multiply" else None
-        result = result or self._gelu(call)
+        if result is None:
+            result = self._gelu(call)
         if result is None:
             return call
         self.raised.append(_name(result))

@@ -133,9 +133,7 @@ class _Raise(PyExprMutator):
             )
         )
 
-    def _parameter(
-        self, value: relax.Expr, x: relax.Expr, axes: list[int]
-    ) -> relax.Expr | None:
+    def _parameter(self, value: relax.Expr, x: relax.Expr, axes: list[int]) -> relax.Expr | None:
         """Return a constant as R.nn.layer_norm takes it: one value per normalized element."""
         dims = [x.ty.shape.values[a] for a in axes] if hasattr(x.ty.shape, "values") else []
         if not isinstance(value, tvm.ir.GenericConst) or not dims:

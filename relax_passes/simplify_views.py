@@ -1,9 +1,9 @@
 """Remove views, transposes and casts that change nothing, and merge those that follow each other.
 
-    reshape(x, shape of x) = x                 reshape(reshape(x, s), t) = reshape(x, t)
-    permute(x, identity) = x                   permute(permute(x, p), q) = permute(x, p[q])
-    permute that moves only axes of extent 1 = reshape
-    astype(x, type of x) = x                   broadcast_to(x, shape of x) = x
+reshape(x, shape of x) = x                 reshape(reshape(x, s), t) = reshape(x, t)
+permute(x, identity) = x                   permute(permute(x, p), q) = permute(x, p[q])
+permute that moves only axes of extent 1 = reshape
+astype(x, type of x) = x                   broadcast_to(x, shape of x) = x
 """
 
 from __future__ import annotations

@@ -130,9 +130,7 @@ def _reduction(combine: Binary, identity: Callable[[str], tirx.Expr], name: str)
         reducer = te.comm_reducer(combine, identity, name=name)
         keep = bool(call.attrs.keepdims)
         rank = call.args[0].ty.ndim
-        axes = (
-            range(rank) if call.attrs.axis is None else [int(a) % rank for a in call.attrs.axis]
-        )
+        axes = range(rank) if call.attrs.axis is None else [int(a) % rank for a in call.attrs.axis]
         reduced = sorted(set(axes))
 
         def te_reduce(x: te.Tensor) -> te.Tensor:

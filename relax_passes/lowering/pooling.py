@@ -49,9 +49,7 @@ def _adaptive_avg_pool2d(bb: relax.BlockBuilder, call: tvm.ir.Call) -> relax.Exp
         return default_lowering(bb, call)
     from tir_schedules.llvm.pool import global_avg_pool_nchwc
 
-    return bb.call_te(
-        global_avg_pool_nchwc, call.args[0], primfunc_name_hint="global_avg_pool2d"
-    )
+    return bb.call_te(global_avg_pool_nchwc, call.args[0], primfunc_name_hint="global_avg_pool2d")
 
 
 def lowerings(ctx: PassContext) -> dict[str, LoweringRule]:

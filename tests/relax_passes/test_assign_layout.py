@@ -1,0 +1,159 @@
+"""Convolution chains live in channel blocks; transforms stand only at the edges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+
+from relax_passes.assign_layout import assign_layout
+from relax_passes.blocked_layout import choose_block, pack_constant, pack_kernel
+from relax_passes.lower_operators import lower_operators
+from tests.relax_passes.pass_checks import check, context, module, normal, operators, weights
+
+R = relax.op
+Emit = Callable[[relax.Expr], relax.Expr]
+Middle = Callable[[Emit, relax.Expr], relax.Expr]
+
+
+def between(middle: Middle, channels: int = 16) -> tvm.IRModule:
+    """Return conv -> `middle` -> conv on 3 input channels."""
+
+    def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        first = bb.emit(R.nn.conv2d(x, weights(16, 3, 3, 3), padding=1))
+        y = middle(bb.emit, first)
+        return R.nn.conv2d(y, weights(8, channels, 1, 1, seed=1))
+
+    return module((1, 3, 12, 12), build)
+
+
+def assigned(
+    mod: tvm.IRModule, shape: tuple[int, ...] = (1, 3, 12, 12)
+) -> tuple[tvm.IRModule, int]:
+    """Run the pass with all checks; return the new module and its count of transforms."""
+    ctx = context()
+    changed, modified = assign_layout(mod, ctx)
+    assert modified
+    transforms = ctx.log.metrics["layout_transforms"]
+    check(assign_layout, mod, normal(*shape), finish=lower_operators)
+    return changed, transforms
+
+
+KEPT: dict[str, Middle] = {
+    "relu": lambda e, y: e(R.nn.relu(y)),
+    "clip": lambda e, y: e(R.clip(y, 0, 6)),
+    "bias": lambda e, y: e(R.add(y, weights(1, 16, 1, 1))),
+    "bias of rank 3": lambda e, y: e(R.add(weights(16, 1, 1), y)),
+    "scalar": lambda e, y: e(R.multiply(y, relax.const(np.float32(3)))),
+    "full constant": lambda e, y: e(R.add(y, weights(1, 16, 12, 12))),
+    "residual": lambda e, y: e(R.add(y, e(R.nn.conv2d(y, weights(16, 16, 1, 1))))),
+    "gate": lambda e, y: e(R.multiply(y, e(R.sigmoid(e(R.mean(y, [2, 3], keepdims=True)))))),
+    "max pool": lambda e, y: e(R.nn.max_pool2d(y, (3, 3), strides=2, padding=1)),
+    "avg pool": lambda e, y: e(R.nn.avg_pool2d(y, (2, 2), strides=2)),
+    "depthwise": lambda e, y: e(R.nn.conv2d(y, weights(16, 1, 3, 3), groups=16, padding=1)),
+    "grouped": lambda e, y: e(R.nn.conv2d(y, weights(16, 8, 3, 3), groups=2, padding=1)),
+    "pad": lambda e, y: e(R.nn.pad(y, [0, 0, 0, 0, 1, 2, 1, 0])),
+    "resize": lambda e, y: e(R.image.resize2d(y, (24, 24), method="nearest_neighbor")),
+}
+
+
+@pytest.mark.parametrize("kind", KEPT)
+def test_what_lies_between_stays_in_blocks(kind: str) -> None:
+    _, transforms = assigned(between(KEPT[kind]))
+    assert transforms == 2  # the input and the output of the graph
+
+
+def test_concatenation_of_equal_blocks_stays() -> None:
+    mod = between(lambda e, y: e(R.concat([y, e(R.nn.relu(y))], 1)), channels=32)
+    assert assigned(mod)[1] == 2
+
+
+def test_the_stem_and_odd_channel_counts_take_smaller_blocks() -> None:
+    changed, _ = assigned(
+        module((1, 3, 6, 6), lambda bb, x: R.nn.conv2d(x, weights(12, 3, 3, 3))), (1, 3, 6, 6)
+    )
+    (conv,) = (
+        b.value
+        for b in changed["main"].body.blocks[0].bindings
+        if isinstance(b.value, tvm.ir.Call) and b.value.op.name == "relax.nn.conv2d"
+    )
+    attrs = conv.attrs
+    assert (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout)) == (
+        "NCHW3c",
+        "OIHW3i4o",
+        "NCHW4c",
+    )
+
+
+def test_a_classifier_after_global_pooling_costs_no_transform() -> None:
+    def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        y = bb.emit(R.nn.conv2d(x, weights(16, 3, 3, 3)))
+        y = bb.emit(R.nn.adaptive_avg_pool2d(y, (1, 1)))
+        return R.matmul(bb.emit(R.reshape(y, (1, 16))), weights(16, 10))
+
+    assert assigned(module((1, 3, 8, 8), build), (1, 3, 8, 8))[1] == 1
+
+
+def test_channels_last_neighbours_are_reached_by_one_transform_each() -> None:
+    def middle(e: Emit, y: relax.Expr) -> relax.Expr:
+        y = e(R.nn.softmax(e(R.permute_dims(y, [0, 2, 3, 1]))))
+        return e(R.permute_dims(y, [0, 3, 1, 2]))
+
+    assert assigned(between(middle))[1] == 4
+
+
+def test_an_operator_without_a_rule_gets_the_plain_layout() -> None:
+    changed, transforms = assigned(between(lambda e, y: e(R.nn.softmax(y, axis=1))))
+    assert transforms == 4
+    assert operators(changed)["nn.softmax"] == 1
+
+
+def test_a_result_in_blocks_is_returned_in_plain_layout() -> None:
+    mod = module(
+        (2, 8, 5, 5), lambda bb, x: R.nn.relu(bb.emit(R.nn.conv2d(x, weights(8, 8, 1, 1))))
+    )
+    changed, transforms = assigned(mod, (2, 8, 5, 5))
+    assert transforms == 2
+    assert [int(d) for d in changed["main"].ret_ty.shape.values] == [2, 8, 5, 5]
+
+
+def test_symbolic_batch_and_pixels() -> None:
+    n, h = tvm.tirx.Var("n", "int64"), tvm.tirx.Var("h", "int64")
+    mod = module((n, 8, h, 6), lambda bb, x: R.nn.conv2d(x, weights(8, 8, 3, 3), padding=1))
+    changed = check(assign_layout, mod)
+    assert str(changed["main"].ret_ty) == str(mod["main"].ret_ty)
+
+
+def test_run_time_weights_decline() -> None:
+    ctx = context()
+    mod = module((4, 4, 3, 3), lambda bb, x: R.nn.conv2d(x, x))
+    check(assign_layout, mod, fires=False, ctx=ctx)
+    assert ctx.log.declined[0][2] == "its weight or channels are not constant"
+
+
+def test_other_types_decline() -> None:
+    ctx = context()
+    half = relax.const(np.ones((4, 4, 1, 1), "float16"))
+    mod = module((1, 4, 3, 3), lambda bb, x: R.nn.conv2d(x, half), "float16")
+    check(assign_layout, mod, fires=False, ctx=ctx)
+    assert ctx.log.declined[0][2] == "its type is float16"
+
+
+@pytest.mark.parametrize(
+    ("channels", "block"), [(64, 8), (3, 3), (1, 1), (12, 4), (20, 4), (9, 3), (17, 1), (8, 8)]
+)
+def test_blocks_divide_the_channels(channels: int, block: int) -> None:
+    assert choose_block(channels, 8) == block
+
+
+def test_packing_moves_each_element_to_its_place() -> None:
+    w = np.arange(16 * 4 * 3 * 2).reshape(16, 4, 3, 2)
+    packed = pack_kernel(w, 2, 8)
+    assert packed.shape == (2, 2, 3, 2, 2, 8)
+    assert packed[1, 0, 2, 1, 1, 5] == w[13, 1, 2, 1]
+    bias = np.arange(16).reshape(16, 1, 1)
+    assert pack_constant(bias, 8).shape == (1, 2, 1, 1, 8)
+    assert pack_constant(bias, 8)[0, 1, 0, 0, 3] == 11

@@ -1,0 +1,69 @@
+"""Views, transposes and casts that change nothing disappear."""
+
+from __future__ import annotations
+
+import tvm
+from tvm import relax
+
+from relax_passes.lower_operators import lower_operators
+from relax_passes.simplify_views import simplify_views
+from tests.relax_passes.pass_checks import check, context, module, normal, operators
+
+R = relax.op
+
+
+def test_pool_then_reshape_then_softmax_has_no_reshape_kernel() -> None:
+    """Case P8 of the regressions."""
+
+    def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        pooled = bb.emit(R.nn.adaptive_avg_pool2d(x, (1, 1)))
+        return R.nn.softmax(bb.emit(R.reshape(pooled, (1, 8, 1, 1))), axis=1)
+
+    changed = check(simplify_views, module((1, 8, 4, 4), build), normal(1, 8, 4, 4))
+    assert operators(changed) == {"nn.adaptive_avg_pool2d": 1, "nn.softmax": 1}
+    lowered, _ = lower_operators(changed, context())
+    assert operators(lowered) == {"call_tir": 2}
+
+
+def test_two_transposes_cancel() -> None:
+    def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        y = bb.emit(R.permute_dims(x, [0, 2, 3, 1]))
+        return R.exp(bb.emit(R.permute_dims(y, [0, 3, 1, 2])))
+
+    changed = check(simplify_views, module((2, 3, 4, 5), build), normal(2, 3, 4, 5))
+    assert operators(changed) == {"exp": 1}
+
+
+def test_two_transposes_become_one() -> None:
+    def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        y = bb.emit(R.permute_dims(x, [1, 2, 0]))
+        return R.permute_dims(y, [1, 0, 2])
+
+    changed = check(simplify_views, module((2, 3, 4), build), normal(2, 3, 4))
+    assert operators(changed) == {"permute_dims": 1}
+
+
+def test_a_chain_of_views_with_a_symbolic_dimension_becomes_one() -> None:
+    n = tvm.tirx.Var("n", "int64")
+
+    def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        y = bb.emit(R.reshape(x, (n, 4)))
+        y = bb.emit(R.expand_dims(y, 2))
+        y = bb.emit(R.permute_dims(y, [0, 2, 1]))  # moves an axis of extent 1 only
+        y = bb.emit(R.astype(y, "float32"))
+        return R.exp(bb.emit(R.squeeze(y, [1])))
+
+    changed = check(simplify_views, module((n, 2, 2), build), normal(3, 2, 2))
+    assert operators(changed) == {"reshape": 1, "exp": 1}
+
+
+def test_views_and_casts_that_change_something_stay() -> None:
+    def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        y = bb.emit(R.astype(bb.emit(R.reshape(x, (6,))), "float16"))
+        z = bb.emit(R.exp(bb.emit(R.permute_dims(x, [1, 0]))))
+        return R.add(
+            bb.emit(R.broadcast_to(bb.emit(R.astype(y, "float32")), (2, 6))),
+            bb.emit(R.reshape(bb.emit(R.concat([z, z], 0)), (2, 6))),
+        )
+
+    check(simplify_views, module((2, 3), build), fires=False)
