@@ -142,7 +142,9 @@ def test_chain_of_two_hundred_respects_the_budget():
     result = fused(mod)
     kernels = len(structure(result))
     assert 2 <= kernels <= 20
-    same_numbers(mod, result, (4, 8))
+    (value,) = random_inputs((4, 8))
+    (got,) = reference(result, value)
+    np.testing.assert_allclose(got, value + sum(i % 7 for i in range(200)), rtol=1e-5)
 
 
 def test_fifty_readers_of_one_tensor():
@@ -158,7 +160,9 @@ def test_fifty_readers_of_one_tensor():
     mod = lowered(build, (4, 8))
     result = fused(mod)
     assert len(structure(result)) <= 20
-    same_numbers(mod, result, (4, 8))
+    (value,) = random_inputs((4, 8))
+    (got,) = reference(result, value)
+    np.testing.assert_allclose(got, np.exp(value) * (1 + sum(range(50))), rtol=1e-5)
 
 
 def test_match_cast_that_defines_a_symbol_stays_in_front():
