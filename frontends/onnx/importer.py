@@ -14,6 +14,7 @@ from frontends.onnx.dims import DimArithmetic, dim_name
 from frontends.onnx.graph_builder import GraphBuilder, Scope
 from frontends.onnx.initializers import read_initializers
 from frontends.onnx.load_model import load_model
+from frontends.onnx.op import is_computable
 from frontends.onnx.registry import normalize_domain
 from frontends.onnx.support import check_support
 from frontends.onnx.symbols import DynamicShapes, InputShapes, sanitize
@@ -111,7 +112,12 @@ def _dtype(value: onnx.ValueInfoProto, file: str) -> str:
             tensor=value.name,
             file=file,
         )
-    return str(onnx.helper.tensor_dtype_to_np_dtype(kind))
+    dtype = str(onnx.helper.tensor_dtype_to_np_dtype(kind))
+    if not is_computable(dtype):
+        raise UnsupportedOperator(
+            f"an input of type {dtype} is not supported", tensor=value.name, file=file
+        )
+    return dtype
 
 
 def _check_output(declared: onnx.ValueInfoProto, result: Value, file: str) -> None:

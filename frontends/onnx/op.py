@@ -219,6 +219,11 @@ def normalize_axis(axis: int, rank: int) -> int:
     return axis % rank if rank else 0
 
 
+def is_computable(dtype: str) -> bool:
+    """Tell whether TVM computes with a dtype: not with sub-byte and "fnuz" float types."""
+    return not dtype.startswith(("int2", "uint2", "int4", "uint4", "float4", "float8"))
+
+
 def numpy_dtype(dtype: str) -> np.dtype:
     """Return the NumPy dtype of a Relax dtype name, bfloat16 and float8 included."""
     try:

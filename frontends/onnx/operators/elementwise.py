@@ -9,7 +9,7 @@ import onnx
 from tvm import relax, te, tirx
 from tvm.relax import op as R
 
-from frontends.onnx.op import Op, numpy_dtype
+from frontends.onnx.op import Op, is_computable, numpy_dtype
 from frontends.onnx.registry import converter
 
 
@@ -200,6 +200,8 @@ def cast(op: Op) -> Any:
         wanted = str(onnx.helper.tensor_dtype_to_np_dtype(kind))
     if wanted == op.dtype():
         return op.value(0)
+    if not is_computable(wanted) or not is_computable(op.dtype()):
+        raise op.unsupported(f"{op.dtype()} to {wanted}")
     if wanted == "bool":
         return R.not_equal(op.x(), op.const(0))
     return R.astype(op.x(), wanted)

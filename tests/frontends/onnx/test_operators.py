@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+from frontends.errors import UnsupportedOperator
+from frontends.onnx import import_onnx
 from tests.frontends.onnx.run_model import assert_like_reference, make_model, run_imported
 
 RNG = np.random.default_rng(7)
@@ -348,6 +350,19 @@ def test_casts() -> None:
     x = np.asarray([-1.7, 0.0, 2.9], "float32")
     check("Cast", x, types={"y0": TensorProto.INT32}, to=TensorProto.INT32)
     check("Cast", x, types={"y0": TensorProto.BOOL}, to=TensorProto.BOOL)
+
+
+@pytest.mark.parametrize("kind", [TensorProto.INT4, TensorProto.FLOAT8E4M3FNUZ])
+def test_casts_that_cannot_be_computed_are_refused(kind: int) -> None:
+    model = make_model(
+        [helper.make_node("Cast", ["x"], ["y"], to=kind)],
+        {"x": ("float32", [3])},
+        ["y"],
+        opset=21,
+        output_types={"y": kind},
+    )
+    with pytest.raises(UnsupportedOperator, match="Cast"):
+        import_onnx(model)
 
 
 def test_gelu() -> None:
