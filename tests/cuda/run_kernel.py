@@ -57,6 +57,12 @@ CASES: dict[str, tuple[Emit, Callable[..., np.ndarray], list[tuple[int, ...]], s
     ),
     "softmax": (lambda op, x: op.nn.softmax(x), softmax, [(7, 1000)], "row_kernel"),
     "softmax_short": (lambda op, x: op.nn.softmax(x), softmax, [(3, 5, 67)], "row_kernel"),
+    "softmax_of_columns": (
+        lambda op, x: op.nn.softmax(x, axis=0),
+        lambda x: softmax(x.T).T,
+        [(64, 64)],
+        "fallback",
+    ),
     "matmul": (lambda op, x, y: op.matmul(x, y), np.matmul, [(70, 45), (45, 131)], "contraction"),
     "matmul_batch": (
         lambda op, x, y: op.matmul(x, y),

@@ -40,6 +40,10 @@ def _kept(sch: s_tir.Schedule, reduction: SBlockRV) -> list[Expr]:
     return [ax.dom.extent for ax in axes if constant(ax.dom.extent) != 1]
 
 
+def _long(sizes: list[int | None]) -> list[int | None]:
+    return [size for size in sizes if size != 1]
+
+
 def _row_loops(sch: s_tir.Schedule, out: SBlockRV, reductions: list[SBlockRV]) -> int:
     """Return how many leading loops of the output name the row.
 
@@ -100,8 +104,12 @@ def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
     threads = _threads(max(lengths))
     row = fused(sch, loops[:rows]) if rows else sch.add_unit_loop(loops[0] if loops else out)
     inner = [block for block in leaf_blocks(sch) if not is_output(sch, block)]
+    reduced = [_long(extents(sch, split_axes(sch, r)[1])) for r in reductions]
     for block in reversed(inner):
         sch.compute_at(block, row)
+    # Axes of one size look alike: a reduction that kept another axis now spans several rows.
+    if [_long(extents(sch, sch.get_loops(r)[1:])) for r in reductions] != reduced:
+        raise Decline("a reduction does not keep the leading axes of the output")
     sch.bind(row, "blockIdx.x")
     for block in inner:
         below = sch.get_loops(block)[1:]
