@@ -1,0 +1,28 @@
+"""Every tutorial script runs and checks its own result."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = sorted((ROOT / "tutorials").glob("[0-9][0-9]_*.py"))
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_tutorial_runs(script):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_the_first_tutorial_shows_every_stage():
+    text = SCRIPTS[0].read_text()
+    for stage in ("Import", "`rewrite`", "`layout`", "`fuse`", "`schedule`", "`memory`", "Build"):
+        assert stage in text
