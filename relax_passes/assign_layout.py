@@ -192,9 +192,10 @@ class _Walk(PyExprMutator):
             self.log.decline("assign_layout", "conv2d", f"its type is {dtype_of(weight)}")
             return None
         groups = int(attrs.groups)
-        out_channels, per_group, *_ = static_shape(weight)
-        if 0 in static_shape(weight):
+        kernel = [int(d) for d in weight.ty.shape.values]
+        if 0 in kernel:
             return None
+        out_channels, per_group = kernel[:2]
         if groups > 1 and per_group == 1 and out_channels == groups:
             out_block = in_block = choose_block(groups, self.lanes)
             kernel_in = 1

@@ -172,9 +172,9 @@ class _Fold(PyExprMutator):
         if not isinstance(norm, tvm.ir.Call) or norm.op != tvm.ir.Op.get(_BATCH_NORM):
             return False
         data, params = self.norm_inputs.get(source), list(norm.args[1:])
-        linear = self.linear.get(data) if isinstance(data, relax.Var) else None
-        if linear is None:
+        if not isinstance(data, relax.Var) or data not in self.linear:
             return False
+        linear = self.linear[data]
         reason = self._why_not(norm, data, params, linear)
         if reason:
             self.log.decline("fold_batch_norm", data.name, reason)

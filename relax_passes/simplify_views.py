@@ -98,8 +98,9 @@ class _Simplify(PyExprMutator):
         source = self._root(call.args[0])
         order = _order(call)
         inner = self._producer(source)
-        merged = inner is not None and inner.op.name == _PERMUTE
-        if merged:
+        merged = False
+        if inner is not None and inner.op.name == _PERMUTE:
+            merged = True
             first = _order(inner)
             source, order = self._root(inner.args[0]), [first[axis] for axis in order]
         if order == sorted(order):

@@ -15,7 +15,7 @@ from relax_passes.pass_base import PassContext
 def _four(padding: list[int]) -> tuple[int, int, int, int]:
     """Return padding as (top, left, bottom, right)."""
     if len(padding) == 1:
-        return (padding[0],) * 4  # type: ignore[return-value]
+        return (padding[0], padding[0], padding[0], padding[0])
     if len(padding) == 2:
         return (padding[0], padding[1], padding[0], padding[1])
     return (padding[0], padding[1], padding[2], padding[3])

@@ -12,7 +12,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from relax_passes.constant_values import array_of, constant_from
-from relax_passes.lowering.rule import is_float32, static_shape
+from relax_passes.lowering.rule import is_float32
 from relax_passes.pass_base import PassContext
 
 
@@ -54,7 +54,7 @@ class _MatrixProducts(PyExprMutator):
     ) -> relax.Expr:
         from tir_schedules.llvm.matmul import matmul_packed, pack_weight
 
-        rows, cols = static_shape(weight)
+        rows, cols = (int(d) for d in weight.ty.shape.values)
         depth, width = (cols, rows) if swapped else (rows, cols)
         if depth == 0 or width == 0 or _is_empty(a):
             return call
