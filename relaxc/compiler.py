@@ -185,9 +185,8 @@ def _compile_imported(
 
     with clock.guard():
         module = pipeline.run(imported.module, ctx, dump_dir=dump_dir, on_phase=on_phase)
-        total = len(clock.seconds)
         clock.start("build")
-        show("build", total, total)
+        show("build", len(pipeline.phases) + 1, len(pipeline.phases) + 1)
         executable = build_executable(module, ctx)
     clock.stop()
     report = Report.from_log(ctx.log, clock.seconds, imported.source)

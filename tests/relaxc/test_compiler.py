@@ -60,8 +60,9 @@ def test_proto_and_module_sources() -> None:
 
     block = relax.BlockBuilder()
     v = relax.Var("v", relax.TensorType([tvm.tirx.Var("n", "int64"), 4], "float32"))
-    with block.function("main", [v]), block.dataflow():
-        out = block.emit_output(relax.op.add(v, v))
+    with block.function("main", [v]):
+        with block.dataflow():
+            out = block.emit_output(relax.op.add(v, v))
         block.emit_func_output(out)
     model = relaxc.compile(block.get())
     assert model.inputs[0].shape == ("n", 4)
