@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import tvm
+import tvm_ffi
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
@@ -27,6 +28,7 @@ from relax_passes.constant_values import array_of, constant_from
 from relax_passes.layout_transforms import LayoutTransforms
 from relax_passes.lowering.rule import dtype_of, is_float32, static_shape
 from relax_passes.pass_base import PassContext, graph_pass
+from relax_passes.phase_convolution import AxisPhases, axis_phases, phase_kernel
 
 _UNARY = (
     "nn.relu nn.relu6 nn.leakyrelu nn.silu nn.gelu nn.gelu_tanh nn.selu nn.softplus clip sigmoid "
@@ -71,6 +73,7 @@ class _Walk(PyExprMutator):
         self.packed: dict[tuple[tvm.ir.GenericConst, int, int], relax.Expr] = {}
         self.rules: dict[str, Callable[[tvm.ir.Call], Blocked | None]] = {
             "relax.nn.conv2d": self._conv2d,
+            "relax.nn.conv2d_transpose": self._conv2d_transpose,
             "relax.nn.max_pool2d": self._pool,
             "relax.nn.avg_pool2d": self._pool,
             "relax.nn.adaptive_avg_pool2d": self._adaptive_pool,
@@ -230,6 +233,61 @@ class _Walk(PyExprMutator):
         self.convolutions += 1
         return Blocked(out, out_block)
 
+    def _conv2d_transpose(self, call: tvm.ir.Call) -> Blocked | None:
+        """Compute all phases by one convolution, then put each phase's pixels in place."""
+        data, weight = call.args
+        reason = _transpose_obstacle(call)
+        if reason is None:
+            attrs = call.attrs
+            kernel = [int(d) for d in weight.ty.shape.values[2:]]
+            (sh, sw), (ph, pw) = map(int, attrs.strides), map(int, attrs.output_padding)
+            top, left, bottom, right = map(int, attrs.padding)
+            y = axis_phases(kernel[0], sh, top, bottom, ph)
+            x = axis_phases(kernel[1], sw, left, right, pw)
+            if y is not None and x is not None:
+                return self._phases(data, weight, y, x, dims_of(call))
+            reason = "its padding exceeds its kernel"
+        self.log.decline("assign_layout", "conv2d_transpose", reason)
+        return None
+
+    def _phases(
+        self,
+        data: relax.Expr,
+        weight: tvm.ir.GenericConst,
+        y: AxisPhases,
+        x: AxisPhases,
+        out_dims: list[tvm.tirx.Expr],
+    ) -> Blocked:
+        n, channels, height, width = out_dims
+        block = choose_block(int(channels), self.lanes)
+        total = y.stride * x.stride * int(channels)
+        # Few channels: all phases of a pixel share one vector, rather than one lane each.
+        together = total <= self.lanes
+        in_block = choose_block(int(dims_of(data)[1]), self.lanes)
+        if self._has_blocked(data):
+            in_block = self.blocked[data].block
+        out_block = total if together else block
+        packed = pack_kernel(phase_kernel(array_of(weight), y, x), in_block, out_block)
+        conv = self.builder_.emit(
+            relax.op.nn.conv2d(
+                self._as_blocked(data, in_block).value,
+                constant_from(packed),
+                padding=[y.before, x.before, y.after, x.after],
+                data_layout=f"NCHW{in_block}c",
+                kernel_layout=f"OIHW{in_block}i{out_block}o",
+                out_layout=f"NCHW{out_block}c",
+            )
+        )
+        self.convolutions += 1
+        outer = int(channels) // block
+        out = self.transforms.shuffle(conv, (y.stride, x.stride), outer, block, together)
+        begin = [y.crop, x.crop]
+        end = [y.crop + height, x.crop + width]
+        have = dims_of(out)[2:4]
+        if any(begin) or not all(tvm_ffi.structural_equal(e, h) for e, h in zip(end, have)):
+            out = self.builder_.emit(relax.op.strided_slice(out, [2, 3], begin, end))
+        return Blocked(out, block)
+
     def _unary(self, call: tvm.ir.Call) -> Blocked | None:
         if not self._has_blocked(call.args[0]):
             return None
@@ -349,3 +407,19 @@ class _Walk(PyExprMutator):
             return False
         axes = [int(a) % max(len(call.attrs.axes), 1) for a in call.attrs.axes]
         return axes == [0, 2, 3, 1] and call.args[0] in self.only_blocked
+
+
+def _transpose_obstacle(call: tvm.ir.Call) -> str | None:
+    """Return why a transposed convolution cannot be one ordinary convolution, None if it can."""
+    data, weight = call.args
+    attrs = call.attrs
+    layouts = str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout)
+    if layouts != ("NCHW", "IOHW", "NCHW"):
+        return "its layout is not NCHW"
+    if not isinstance(weight, tvm.ir.GenericConst) or not has_channels(data):
+        return "its weight or channels are not constant"
+    if not is_float32(data, weight) or not has_channels(call):
+        return f"its type is {dtype_of(weight)}"
+    if int(attrs.groups) != 1 or any(int(d) != 1 for d in attrs.dilation):
+        return "it has groups or dilation"
+    return "its kernel is empty" if 0 in [int(d) for d in weight.ty.shape.values] else None

@@ -21,7 +21,7 @@ class LayoutTransforms:
         """Return (N, C, H, W) as a blocked tensor."""
         n, c, h, w = dims_of(x)
         outer = int(c) // block
-        if is_one(h) and is_one(w):
+        if block == 1 or (is_one(h) and is_one(w)):
             return Blocked(self._reshape(x, [n, outer, h, w, block]), block)
         self.count += 1
         source = self._channels_last_source(x)
@@ -35,7 +35,7 @@ class LayoutTransforms:
         """Return a blocked tensor as (N, C, H, W)."""
         n, _, h, w, _ = dims_of(x.value)
         flat = [n, x.channels, h, w]
-        if x.is_pixel:
+        if x.is_pixel or x.block == 1:
             return self._reshape(x.value, flat)
         self.count += 1
         return self._reshape(self._permute(x.value, [0, 1, 4, 2, 3]), flat)
@@ -64,6 +64,35 @@ class LayoutTransforms:
             tiles = self._reshape(x.value, [n, outer, h, w, x.block // block, block])
             return Blocked(self._reshape(self._permute(tiles, [0, 1, 4, 2, 3, 5]), shape), block)
         return self.block(self.unblock(x), block)
+
+    def shuffle(
+        self, x: relax.Expr, phases: tuple[int, int], outer: int, block: int, together: bool
+    ) -> relax.Expr:
+        """Move the phases of a transposed convolution from the channels of `x` into its pixels.
+
+        Args:
+            x: Convolution's result; its channels are (r_y, r_x, outer, block), with all of them
+                in the innermost axis if `together`, else `block` of them.
+            phases: Number of phases along rows and along columns.
+            outer: Blocks of the result.
+            block: Block of the result.
+            together: See `x`.
+
+        Returns:
+            Tensor (N, outer, H * phases[0], W * phases[1], block).
+        """
+        n, _, h, w, _ = dims_of(x)
+        py, px = phases
+        if (py, px) == (1, 1) and not together:
+            return x
+        self.count += 1
+        if together:
+            tiles = self._reshape(x, [n, h, w, py, px, outer, block])
+            axes = [0, 5, 1, 3, 2, 4, 6]
+        else:
+            tiles = self._reshape(x, [n, py, px, outer, h, w, block])
+            axes = [0, 3, 4, 1, 5, 2, 6]
+        return self._reshape(self._permute(tiles, axes), [n, outer, h * py, w * px, block])
 
     def _channels_last_source(self, x: relax.Expr) -> relax.Expr | None:
         """Return the (N, H, W, C) tensor whose transpose `x` is, if it is one."""

@@ -127,6 +127,57 @@ def test_symbolic_batch_and_pixels() -> None:
     assert str(changed["main"].ret_ty) == str(mod["main"].ret_ty)
 
 
+@pytest.mark.parametrize(
+    ("channels", "kernel", "stride", "padding", "output_padding"),
+    [
+        (16, (2, 2), (2, 2), (0, 0, 0, 0), (0, 0)),  # each output pixel has one tap
+        (1, (2, 2), (2, 2), (0, 0, 0, 0), (0, 0)),  # all phases of a pixel in one vector
+        (3, (4, 4), (2, 2), (1, 1, 1, 1), (0, 0)),
+        (8, (3, 3), (2, 2), (1, 1, 1, 1), (1, 1)),
+        (8, (3, 3), (1, 1), (1, 1, 1, 1), (0, 0)),
+        (8, (5, 2), (3, 2), (2, 0, 1, 1), (2, 0)),
+        (4, (1, 1), (2, 3), (0, 0, 0, 0), (1, 0)),  # phases without a tap are zero
+    ],
+)
+def test_a_transposed_convolution_is_one_convolution_of_phases(
+    channels: int,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    padding: tuple[int, ...],
+    output_padding: tuple[int, int],
+) -> None:
+    def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        w = weights(8, channels, *kernel)
+        y = R.nn.conv2d_transpose(
+            x, w, strides=stride, padding=padding, output_padding=output_padding
+        )
+        return R.nn.relu(bb.emit(R.add(bb.emit(y), weights(1, channels, 1, 1))))
+
+    changed, _ = assigned(module((2, 8, 5, 6), build), (2, 8, 5, 6))
+    assert operators(changed)["nn.conv2d"] == 1
+    assert operators(changed)["nn.conv2d_transpose"] == 0
+
+
+def test_a_transposed_convolution_of_symbolic_size_keeps_its_type() -> None:
+    h = tvm.tirx.Var("h", "int64")
+    mod = module(
+        (1, 8, h, 6),
+        lambda bb, x: R.nn.conv2d_transpose(x, weights(8, 8, 2, 2), strides=(2, 2)),
+    )
+    changed = check(assign_layout, mod)
+    assert operators(changed)["nn.conv2d_transpose"] == 0
+    assert changed["main"].ret_ty.ndim == 4
+
+
+def test_a_grouped_transposed_convolution_declines() -> None:
+    ctx = context()
+    mod = module(
+        (1, 8, 3, 3), lambda bb, x: R.nn.conv2d_transpose(x, weights(8, 4, 2, 2), groups=2)
+    )
+    check(assign_layout, mod, fires=False, ctx=ctx)
+    assert ctx.log.declined[0][2] == "it has groups or dilation"
+
+
 def test_run_time_weights_decline() -> None:
     ctx = context()
     mod = module((4, 4, 3, 3), lambda bb, x: R.nn.conv2d(x, x))
