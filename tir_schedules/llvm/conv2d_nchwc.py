@@ -12,7 +12,7 @@ SC 2018.
 from __future__ import annotations
 
 from tvm import s_tir, te, tirx
-from tvm.s_tir.schedule import SBlockRV
+from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import PrimFunc
 
 from tir_schedules.llvm.blocks import constant, extents, new_schedule, points
@@ -146,7 +146,7 @@ def _tile(sch: s_tir.Schedule, anchor: SBlockRV, epilogue: SBlockRV, machine: Ma
     sch.unroll(row)
     sch.vectorize(lane)
     sch.reverse_compute_at(epilogue, tile)
-    vectorize_lane(sch, epilogue, machine)
+    vectorize_lane(sch, epilogue, machine, tile)
     init = sch.decompose_reduction(anchor, ci)
     *_, init_col, init_row, init_lane = sch.get_loops(init)
     for loop in (init_col, init_row):
@@ -155,11 +155,16 @@ def _tile(sch: s_tir.Schedule, anchor: SBlockRV, epilogue: SBlockRV, machine: Ma
 
 
 def vectorize_lane(
-    sch: s_tir.Schedule, epilogue: SBlockRV, machine: Machine, unrolled: int = 2
+    sch: s_tir.Schedule, epilogue: SBlockRV, machine: Machine, tile: LoopRV
 ) -> None:
-    """Vectorize the lane loop of an epilogue at the tile, and unroll the loops of the tile."""
+    """Vectorize the lane loop of an epilogue at `tile`, and unroll the loops within the tile.
+
+    A tile of one pixel or one block has no loop for it, so that the loops cannot be counted.
+    """
     *_, lane = loops = sch.get_loops(epilogue)
-    for loop in loops[len(loops) - 1 - unrolled : -1]:
+    tile_var = sch.get(tile).loop_var
+    depth = next(at for at, loop in enumerate(loops) if sch.get(loop).loop_var.same_as(tile_var))
+    for loop in loops[depth + 1 : -1]:
         sch.unroll(loop)
     if constant(sch.get(lane).extent) != 1:
         sch.vectorize(lane)

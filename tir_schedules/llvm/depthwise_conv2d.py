@@ -128,7 +128,7 @@ def _tile(sch: s_tir.Schedule, anchor: SBlockRV, epilogue: SBlockRV, machine: Ma
     if constant(sch.get(lane).extent) != 1:
         sch.vectorize(lane)
     sch.reverse_compute_at(epilogue, tile)
-    vectorize_lane(sch, epilogue, machine, unrolled=1)
+    vectorize_lane(sch, epilogue, machine, tile)
     init = sch.decompose_reduction(anchor, ky)
     *_, init_pixel, init_lane = sch.get_loops(init)
     sch.unroll(init_pixel)

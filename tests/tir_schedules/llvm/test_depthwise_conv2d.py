@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from tvm import te, topi
+from tvm import te, tirx, topi
 from tvm.target import Target
 
 from tests.tir_schedules.llvm.blocked_images import block, convolve, rand
@@ -74,6 +74,19 @@ def test_bias_clip_and_prologue() -> None:
     func = te.create_prim_func([x, k, b, y])
     expected = np.clip(block(want, 8) + bias, 0, 6).astype("float32")
     assert_runs(func, RULE, [block(data, 8), _pack(weight, 8), bias], [expected])
+
+
+def test_symbolic_rows_and_columns_with_an_epilogue() -> None:
+    """A tile of one pixel has no loop; the symbolic loop around it must not be unrolled."""
+    h, w = tirx.Var("h", "int64"), tirx.Var("w", "int64")
+    x = te.placeholder((1, 2, h, w, 8), name="x")
+    k = te.placeholder((2, 1, 3, 3, 1, 8), name="k")
+    y = topi.nn.relu(depthwise_conv2d_nchwc(x, k, padding=(1, 1, 1, 1)))
+    data, weight = rand(1, 16, 5, 7), rand(16, 1, 3, 3)
+    want = np.maximum(convolve(data, weight, (1, 1), (1, 1, 1, 1), (1, 1), 16), 0)
+    func = te.create_prim_func([x, k, y])
+    expected = block(want, 8).astype("float32")
+    assert_runs(func, RULE, [block(data, 8), _pack(weight, 8)], [expected])
 
 
 def test_border_is_added_to_the_rows_of_a_task_only() -> None:
