@@ -57,6 +57,4 @@ def phase_kernel(weight: np.ndarray, y: AxisPhases, x: AxisPhases) -> np.ndarray
     full[:, :, :kh, :kw] = weight
     split = full.reshape(i, o, y.taps, y.stride, x.taps, x.stride)
     flipped = split[:, :, ::-1, :, ::-1, :]
-    return flipped.transpose(3, 5, 1, 0, 2, 4).reshape(
-        y.stride * x.stride * o, i, y.taps, x.taps
-    )
+    return flipped.transpose(3, 5, 1, 0, 2, 4).reshape(y.stride * x.stride * o, i, y.taps, x.taps)

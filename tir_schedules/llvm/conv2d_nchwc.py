@@ -154,9 +154,7 @@ def _tile(sch: s_tir.Schedule, anchor: SBlockRV, epilogue: SBlockRV, machine: Ma
     sch.vectorize(init_lane)
 
 
-def vectorize_lane(
-    sch: s_tir.Schedule, epilogue: SBlockRV, machine: Machine, tile: LoopRV
-) -> None:
+def vectorize_lane(sch: s_tir.Schedule, epilogue: SBlockRV, machine: Machine, tile: LoopRV) -> None:
     """Vectorize the lane loop of an epilogue at `tile`, and unroll the loops within the tile.
 
     A tile of one pixel or one block has no loop for it, so that the loops cannot be counted.
