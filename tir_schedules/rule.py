@@ -1,4 +1,4 @@
-"""The rule engine: an ordered list of rules, the first that does not decline schedules the function."""
+"""The rule engine: an ordered list of rules; the first that does not decline takes the function."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from tvm import s_tir
 from tvm.tirx import PrimFunc
 
 from tir_schedules.machine import Machine
-
 
 FAILED = "failed"  # how the reason of a rule that raised something else than `Decline` begins
 

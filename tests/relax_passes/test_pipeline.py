@@ -30,7 +30,9 @@ def _small_cnn() -> tvm.IRModule:
         with bb.dataflow():
             y = bb.emit(nn.conv2d(x, _constant(16, 3, 3, 3), padding=1))
             mean, var = _constant(16), relax.const(np.full(16, 0.7, "float32"))
-            y = bb.emit(nn.batch_norm(y, _constant(16), _constant(16), mean, var, 1, training=False)[0])
+            y = bb.emit(
+                nn.batch_norm(y, _constant(16), _constant(16), mean, var, 1, training=False)[0]
+            )
             y = bb.emit(nn.relu(y))
             z = bb.emit(nn.conv2d(y, _constant(16, 16, 3, 3), padding=1))
             y = bb.emit(nn.relu(bb.emit(op.add(z, y))))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 
-# An FMA takes four cycles and two start a cycle, so eight accumulators just keep the units busy when
-# nothing is ever late; ten leave room for a load that is (3x3 layers of ResNet-50: 10-30% faster).
+# An FMA takes four cycles and two start a cycle, so eight accumulators just keep the units busy
+# when nothing is late; ten leave room for a load that is (10-30% on ResNet-50's 3x3 layers).
 _IN_FLIGHT = 10
 # Each pixel of a tile has an address of its own: more of them no longer fit scalar registers.
 _MAX_PIXELS = 8
