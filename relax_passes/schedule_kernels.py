@@ -52,9 +52,19 @@ def schedule_kernel(func: tirx.PrimFunc, ctx: PassContext) -> tuple[tirx.PrimFun
         from tir_schedules.llvm.vector_math import lower_math
 
         scheduled = lower_math(scheduled)
+    scheduled = bind_names_once(scheduled)
     if operands:
         scheduled = scheduled.with_attr(IN_PLACE_OPERANDS, operands)
     return scheduled.with_attr(SCHEDULED, 1), result
+
+
+def bind_names_once(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Give each let binding a variable of its own.
+
+    Inlining a producer that its reader uses twice repeats the producer's bindings, which TVM's
+    well-formedness check and simplifier refuse.
+    """
+    return tirx.transform.ConvertSSA()(tvm.IRModule({"main": func}))["main"]
 
 
 def is_scheduled(func: tirx.PrimFunc) -> bool:
