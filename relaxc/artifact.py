@@ -152,6 +152,11 @@ def load(path: str | Path) -> CompiledModel:
         with without_stderr_lines(*_NOISE):
             module = _map_library(path)
     except (RuntimeError, ValueError, OSError) as fault:
+        if "load_from_bytes.cuda" in str(fault):  # this TVM has no CUDA runtime
+            raise IncompatibleArtifact(
+                "the model was compiled for cuda and this machine has no such device",
+                file=str(path),
+            ) from fault
         lines = str(fault).strip().splitlines() or [repr(fault)]
         raise IncompatibleArtifact(f"cannot be loaded: {lines[-1]}", file=str(path)) from fault
     return CompiledModel(module, metadata, path)

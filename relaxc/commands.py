@@ -70,6 +70,8 @@ def run_bench(args: argparse.Namespace) -> int:
     unknown = [name for name in names if name not in PEERS]
     if unknown:
         raise InvalidInput(f"unknown engine {unknown[0]!r}, expected one of {', '.join(PEERS)}")
+    if args.rounds < 1:
+        raise InvalidInput(f"--rounds must be a positive number, got {args.rounds}")
     model = _compile(args)
     inputs = random_inputs(model.inputs, dims=_parse_dims(args.dim))
     peers: list[Peer] = [RelaxcPeer(model), *(PEERS[name]() for name in names)]

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import tvm
 from onnx import TensorProto, helper
 
 import relaxc
@@ -224,6 +225,23 @@ def test_a_folder_without_permission(onnx_file: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o500)
         assert main(["compile", str(onnx_file), "-o", f"{folder}/m.so"]) == 2
+
+
+def test_no_rounds_are_refused(onnx_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", str(onnx_file), "--rounds", "0"]) == 2
+    assert "--rounds must be a positive number" in capsys.readouterr().err
+
+
+def test_running_for_an_absent_gpu_names_the_device(
+    onnx_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if tvm.cuda().exist:
+        pytest.skip("this machine has a GPU")
+    library = str(tmp_path / "gpu.so")
+    compiling = ["compile", str(onnx_file), "-o", library, "--target", "cuda", "--arch", "sm_80"]
+    assert main(compiling) == 0
+    assert main(["run", library, "--random"]) == 2
+    assert "compiled for cuda and this machine has no such device" in capsys.readouterr().err
 
 
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:
