@@ -26,7 +26,7 @@ bench: $(VENV)/.installed-bench
 	$(PY) -m benchmarks
 
 conformance: $(VENV)/.installed-test
-	$(PY) -m pytest -n auto tests/conformance
+	$(PY) -m tests.conformance.run_node_cases
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
