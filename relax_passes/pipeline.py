@@ -27,6 +27,8 @@ from relax_passes.fuse_operators import fuse_operators
 from relax_passes.lower_operators import lower_operators
 from relax_passes.memory.plan_memory import plan_memory
 from relax_passes.pass_base import PHASES, GraphPass, PassContext
+from relax_passes.raise_gelu import raise_gelu
+from relax_passes.raise_layer_norm import raise_layer_norm
 from relax_passes.schedule_kernels import schedule_kernels
 from relax_passes.simplify_views import simplify_views
 from relax_passes.verify import verify_phase
@@ -130,7 +132,7 @@ def default_pipeline() -> Pipeline:
                 simplify_views,
                 eliminate_common_subexpressions,
             ),
-            "raise": (),
+            "raise": (raise_layer_norm, raise_gelu),
             # What BN folding leaves becomes a scale and a shift, whose constants then fold.
             "rewrite": (fold_batch_norm, decompose_inference, fold_constant, eliminate_dead_code),
             "precision": (),

@@ -15,6 +15,10 @@ from tvm.tirx import IntImm, PrimFunc
 PARALLEL_WORK = 60_000
 # Inlining one producer into several readers copies its expression: stop before it explodes.
 _MAX_INLINED_NODES = 600
+# TVM's code generator substitutes let values into each other while it simplifies them, which takes
+# time exponential in their nesting; a polynomial of `vector_math` nests about four deep.
+_MAX_LET_DEPTH = 7
+_POLYNOMIAL_LETS = 4
 
 
 def leaf_blocks(sch: s_tir.Schedule) -> list[SBlockRV]:
@@ -81,9 +85,10 @@ def inline_spatial(
     """Inline every elementwise producer into its readers.
 
     Blocks named in `keep`, outputs, tagged blocks and reductions stay. A producer stays too when
-    inlining it would make some reader's expression too large (a chain of squares doubles), or
-    when several blocks would recompute more than `recompute_limit` operations a point. Into the
-    block named `hot`, which reads each operand many times, only plain copies are inlined.
+    inlining it would make some reader's expression too large (a chain of squares doubles) or its
+    let bindings too deep, or when several blocks would recompute more than `recompute_limit`
+    operations a point. Into the block named `hot`, which reads each operand many times, only
+    plain copies are inlined.
     """
     for block in leaf_blocks(sch):
         stmt = sch.get(block)
@@ -102,7 +107,8 @@ def inline_spatial(
         buffer = stmt.writes[0].source
         bodies = [sch.get(reader).body for reader in readers]
         worst = max((nodes * _loads_of(b, buffer) + expression_nodes(b) for b in bodies), default=0)
-        if worst > _MAX_INLINED_NODES:
+        deepest = max((let_depth(body) for body in bodies), default=0) + let_depth(stmt.body)
+        if worst > _MAX_INLINED_NODES or deepest > _MAX_LET_DEPTH:
             continue
         try:
             sch.compute_inline(block)
@@ -118,6 +124,21 @@ def _loads_of(node: object, buffer: tirx.Buffer) -> int:
 
     tvm_ffi.structural_walk(node, (TensorLoad, visit), order="pre")
     return count[0]
+
+
+def let_depth(node: object) -> int:
+    """Return how deep the let bindings of an expression may nest once its math is lowered."""
+    depth = [0]
+
+    def bind(_: tirx.Let) -> None:
+        depth[0] += 1
+
+    def visit(call: Call) -> None:
+        if getattr(call.op, "name", "").rpartition(".")[2] in _LONG_CALLS - {"sqrt"}:
+            depth[0] += _POLYNOMIAL_LETS
+
+    tvm_ffi.structural_walk(node, [(tirx.Let, bind), (Call, visit)], order="pre")
+    return depth[0]
 
 
 def new_schedule(func: PrimFunc) -> s_tir.Schedule:

@@ -18,6 +18,7 @@ from tests.tir_schedules.llvm.scheduled_kernel import (
     libm_calls,
     machine,
 )
+from tir_schedules.llvm.blocks import leaf_blocks, let_depth
 from tir_schedules.llvm.elementwise import RULE
 from tir_schedules.rule import Decline
 
@@ -95,3 +96,15 @@ def test_small_maps_stay_serial_and_large_ones_do_not() -> None:
 def test_declines_reductions() -> None:
     with pytest.raises(Decline, match="reduction"):
         RULE.apply(legalized(lambda x: op.sum(x, axis=0), (3, 4)), machine())
+
+
+def test_long_chains_nest_few_let_bindings() -> None:
+    """Code generation takes time exponential in the nesting, so a chain of 60 is cut in stages."""
+    x = te.placeholder((64,), name="x")
+    stage = x
+    for _ in range(30):
+        stage = topi.add(topi.tanh(stage), 1.0)
+    func = te.create_prim_func([x, stage])
+    sch = RULE.apply(func, machine())
+    depths = [let_depth(sch.get(block).body) for block in leaf_blocks(sch)]
+    assert max(depths) <= 7 and len(depths) > 1
