@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import tvm
@@ -24,6 +25,7 @@ def schedule_kernels(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule,
     """Schedule every PrimFunc by the target's rules; report the rule and each decline."""
     mod, merged = merge_equal_kernels(mod)
     kernels: list[dict[str, Any]] = []
+    calls = _count_calls(mod)
     for var, func in mod.functions.items():
         if not isinstance(func, tirx.PrimFunc) or is_scheduled(func):
             continue
@@ -31,7 +33,15 @@ def schedule_kernels(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule,
         mod.update_func(var, scheduled)
         flops, moved = kernel_cost(func)
         name = var.name_hint
-        kernels.append({"name": name, "rule": result.rule, "flops": flops, "bytes": moved})
+        kernels.append(
+            {
+                "name": name,
+                "rule": result.rule,
+                "calls": calls[name],
+                "flops": flops,
+                "bytes": moved,
+            }
+        )
         for rule, reason in result.declined:
             # A rule for another kind of kernel declines as a matter of course; what matters is a
             # rule that failed, and every reason where only the fallback was left.
@@ -41,6 +51,19 @@ def schedule_kernels(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule,
         ctx.log.metrics["kernels"] = kernels
         ctx.log.fire(NAME, f"{len(kernels)} kernels scheduled, {merged} equal ones shared")
     return mod, bool(kernels) or merged > 0
+
+
+def _count_calls(mod: tvm.IRModule) -> Counter[str]:
+    """Count the places that call each function."""
+    calls: Counter[str] = Counter()
+    for func in mod.functions.values():
+        if isinstance(func, relax.Function):
+            tvm_ffi.structural_walk(
+                func.body,
+                (tvm.ir.GlobalVar, lambda callee: calls.update([callee.name_hint])),
+                order="pre",
+            )
+    return calls
 
 
 def schedule_kernel(func: tirx.PrimFunc, ctx: PassContext) -> tuple[tirx.PrimFunc, Scheduled]:

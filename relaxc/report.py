@@ -28,10 +28,11 @@ _KNOWN_METRICS = frozenset(
 class Report:
     """Facts about one compilation.
 
-    `kernels` has one dict per kernel call, in order: `name`, `rule` (the schedule rule that took
-    it), `flops`, `bytes`. Sizes are in bytes, times in seconds. `lower_bound_bytes` is the largest
-    sum of buffers alive at once; `naive_bytes` is what the buffers take without any reuse. A value
-    is None where the pass that measures it did not run.
+    `kernels` has one dict per distinct kernel: `name`, `rule` (the schedule rule that took it),
+    `calls` (how often one run calls it), and `flops` and `bytes` of one call. Sizes are in
+    bytes, times in seconds. `lower_bound_bytes` is the largest sum of buffers alive at once;
+    `naive_bytes` is what the buffers take without any reuse. A value is None where the pass
+    that measures it did not run.
     """
 
     source: str = ""
@@ -49,12 +50,12 @@ class Report:
     @property
     def flops(self) -> int:
         """Floating-point operations of one run, over the kernels whose count is static."""
-        return sum(k["flops"] for k in self.kernels if isinstance(k.get("flops"), int | float))
+        return int(_total(self.kernels, "flops"))
 
     @property
     def bytes_moved(self) -> int:
         """Bytes that the kernels read and write in one run, where static."""
-        return sum(k["bytes"] for k in self.kernels if isinstance(k.get("bytes"), int | float))
+        return int(_total(self.kernels, "bytes"))
 
     @property
     def seconds(self) -> float:
@@ -150,7 +151,10 @@ class Report:
     def summary_rows(self) -> list[tuple[str, str]]:
         """Return the totals as (label, value) text."""
         rows = [
-            ("kernels", str(len(self.kernels))),
+            (
+                "kernels",
+                f"{len(self.kernels)} ({sum(k.get('calls', 1) for k in self.kernels)} calls)",
+            ),
             ("floating-point operations", f"{self.flops / 1e9:.3f} G"),
             ("bytes moved by kernels", format_bytes(self.bytes_moved)),
         ]
@@ -174,16 +178,13 @@ class Report:
         for kernel in self.kernels:
             groups.setdefault(str(kernel.get("rule", "")), []).append(kernel)
 
-        def total(kernels: list[dict[str, Any]], key: str) -> float:
-            return math.fsum(k[key] for k in kernels if isinstance(k.get(key), int | float))
-
-        ordered = sorted(groups.items(), key=lambda item: -total(item[1], "flops"))
+        ordered = sorted(groups.items(), key=lambda item: -_total(item[1], "flops"))
         return [
             (
                 rule,
                 str(len(ks)),
-                f"{total(ks, 'flops') / 1e9:.3f}",
-                format_bytes(total(ks, "bytes")),
+                f"{_total(ks, 'flops') / 1e9:.3f}",
+                format_bytes(_total(ks, "bytes")),
             )
             for rule, ks in ordered
         ]
@@ -234,3 +235,9 @@ def _write(path: Path, text: str) -> None:
     except OSError as fault:
         reason = fault.strerror or str(fault)
         raise InvalidInput(f"cannot write the report: {reason}", file=str(path)) from fault
+
+
+def _total(kernels: list[dict[str, Any]], key: str) -> float:
+    """Sum a figure over all calls of one run, where it is static."""
+    known = (k for k in kernels if isinstance(k.get(key), int | float))
+    return math.fsum(k[key] * k.get("calls", 1) for k in known)

@@ -122,3 +122,16 @@ def test_math_intrinsics_are_lowered_for_llvm():
             func.body, (tvm.ir.Call, lambda c: called.add(getattr(c.op, "name", "")))
         )
     assert not called & {"tirx.exp", "tirx.tanh", "tirx.erf"}
+
+
+def test_calls_of_a_shared_kernel_are_counted() -> None:
+    """Three equal calls share one kernel, whose entry says three."""
+
+    def build(e, x):
+        for _ in range(3):
+            x = e(op.permute_dims(x))
+        return x
+
+    ctx = llvm_context()
+    schedule_kernels(lowered(build, (8, 8)), ctx)
+    assert [k["calls"] for k in ctx.log.metrics["kernels"]] == [3]

@@ -81,3 +81,15 @@ def test_unwritable_path(tmp_path: Path) -> None:
 )
 def test_format_bytes(size: int, text: str) -> None:
     assert format_bytes(size) == text
+
+
+def test_a_shared_kernel_counts_once_a_call() -> None:
+    """Equal kernels are one function; one run still executes it at each call."""
+    log = PassLog()
+    log.metrics["kernels"] = [
+        {"name": "layer", "rule": "matmul", "calls": 4, "flops": 10, "bytes": 6},
+        {"name": "tail", "rule": "elementwise", "calls": 1, "flops": 1, "bytes": 2},
+    ]
+    report = Report(kernels=log.metrics["kernels"])
+    assert (report.flops, report.bytes_moved) == (41, 26)
+    assert ("kernels", "2 (5 calls)") in report.summary_rows()
