@@ -28,7 +28,7 @@ def render_markdown(document: dict[str, Any]) -> str:
             "Compilation: seconds, by phase, and what came out.",
             "",
             *_table(
-                ["model", "threads", "seconds", "where", "kernels", "layout transforms"],
+                ["model", "threads", "seconds", "where", "distinct kernels", "layout transforms"],
                 (_compilation(row) for row in rows if "compile" in row),
             ),
             "",
