@@ -28,7 +28,7 @@ from relax_passes.constant_values import array_of, constant_from
 from relax_passes.layout_transforms import LayoutTransforms
 from relax_passes.lowering.rule import dtype_of, is_float32, static_shape
 from relax_passes.pass_base import PassContext, graph_pass
-from relax_passes.phase_convolution import AxisPhases, axis_phases, phase_kernel
+from relax_passes.transposed_convolution import AxisPhases, axis_phases, phase_kernel
 
 _UNARY = (
     "nn.relu nn.relu6 nn.leakyrelu nn.silu nn.gelu nn.gelu_tanh nn.selu nn.softplus clip sigmoid "
