@@ -12,6 +12,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from relax_passes.pass_base import PassContext, graph_pass
+from relax_passes.rewrite_functions import rewrite_functions
 
 _BATCH_NORM = tvm.ir.Op.get("relax.nn.batch_norm")
 _DROPOUT = tvm.ir.Op.get("relax.nn.dropout")
@@ -21,9 +22,7 @@ _DROPOUT = tvm.ir.Op.get("relax.nn.dropout")
 def decompose_inference(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool]:
     """Replace batch normalization by a scale and a shift, dropout by its input."""
     rewriter = _Decompose(mod)
-    for name, func in mod.functions_items():
-        if isinstance(func, relax.Function):
-            rewriter.builder_.update_func(name, rewriter.visit_expr(func))
+    rewrite_functions(rewriter, mod)
     if not rewriter.count:
         return mod, False
     ctx.log.fire("decompose_inference", f"decomposed {rewriter.count} operators")

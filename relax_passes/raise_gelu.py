@@ -18,6 +18,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from relax_passes.pass_base import PassContext, graph_pass
+from relax_passes.rewrite_functions import definition_of, rewrite_functions
 
 Polynomial = dict[int, float]  # degree -> coefficient
 _TOLERANCE = 1e-4
@@ -30,9 +31,7 @@ _DEPTH = 6
 def raise_gelu(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool]:
     """Raise decomposed GELU (erf and tanh forms) and SiLU to one operator each."""
     rewriter = _Raise(mod)
-    for name, func in mod.functions_items():
-        if isinstance(func, relax.Function):
-            rewriter.builder_.update_func(name, rewriter.visit_expr(func))
+    rewrite_functions(rewriter, mod)
     if not rewriter.raised:
         return mod, False
     ctx.log.fire("raise_gelu", "raised " + ", ".join(rewriter.raised))
@@ -58,17 +57,9 @@ class _Raise(PyExprMutator):
         self.raised.append(_name(result))
         return result
 
-    def _definition(self, value: relax.Expr) -> relax.Expr:
-        while isinstance(value, relax.Var):
-            producer = self.lookup_binding(value)
-            if producer is None:
-                break
-            value = producer
-        return value
-
     def _silu(self, call: tvm.ir.Call) -> tvm.ir.Call | None:
         for x, gate in (call.args, list(call.args)[::-1]):
-            definition = self._definition(gate)
+            definition = definition_of(self, gate)
             if _name(definition) == "sigmoid" and definition.args[0].same_as(x):
                 return relax.op.nn.silu(x)
         return None
@@ -88,13 +79,13 @@ class _Raise(PyExprMutator):
 
     def _gate(self, gate: relax.Expr, x: relax.Expr) -> tvm.ir.Call | None:
         """Return the activation that `x * gate / 2` is, where `gate` is 1 + erf(..) or tanh(..)."""
-        total = self._definition(gate)
+        total = definition_of(self, gate)
         if _name(total) != "add":
             return None
         for one, bent in (total.args, list(total.args)[::-1]):
             if _scalar(one) != 1.0:
                 continue
-            bend = self._definition(bent)
+            bend = definition_of(self, bent)
             kind = _name(bend)
             if kind == "erf":
                 wanted = {1: math.sqrt(0.5)}
@@ -119,7 +110,7 @@ class _Raise(PyExprMutator):
             if number is not None:
                 scale *= number
                 continue
-            definition = self._definition(item)
+            definition = definition_of(self, item)
             if _name(definition) == "multiply" and left:
                 pending += [(arg, left - 1) for arg in definition.args]
             elif _name(definition) == "divide" and left and _scalar(definition.args[1]):
@@ -138,7 +129,7 @@ class _Raise(PyExprMutator):
         number = _scalar(value)
         if number is not None:
             return {0: number}
-        definition = self._definition(value)
+        definition = definition_of(self, value)
         name = _name(definition)
         if not depth or name not in ("add", "multiply", "divide", "power"):
             return None

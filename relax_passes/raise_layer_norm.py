@@ -18,15 +18,14 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from relax_passes.constant_values import array_of
 from relax_passes.lowering.rule import dtype_of
 from relax_passes.pass_base import PassContext, PassLog, graph_pass
+from relax_passes.rewrite_functions import definition_of, rewrite_functions
 
 
 @graph_pass(name="raise_layer_norm", phase="raise")
 def raise_layer_norm(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool]:
     """Raise decomposed layer normalization to R.nn.layer_norm."""
     rewriter = _Raise(mod, ctx.log)
-    for name, func in mod.functions_items():
-        if isinstance(func, relax.Function):
-            rewriter.builder_.update_func(name, rewriter.visit_expr(func))
+    rewrite_functions(rewriter, mod)
     if not rewriter.count:
         return mod, False
     ctx.log.fire("raise_layer_norm", f"raised {rewriter.count} layer normalizations")
@@ -48,17 +47,9 @@ class _Raise(PyExprMutator):
         self.count += 1
         return result
 
-    def _definition(self, value: relax.Expr) -> relax.Expr:
-        while isinstance(value, relax.Var):
-            producer = self.lookup_binding(value)
-            if producer is None:
-                break
-            value = producer
-        return value
-
     def _match(self, call: tvm.ir.Call) -> relax.Expr | None:
         for scaled, beta in (call.args, list(call.args)[::-1]):
-            product = self._definition(scaled)
+            product = definition_of(self, scaled)
             if not _is(product, "multiply"):
                 continue
             for norm, gamma in (product.args, list(product.args)[::-1]):
@@ -76,21 +67,21 @@ class _Raise(PyExprMutator):
 
     def _normalized(self, value: relax.Expr) -> tuple[relax.Expr, list[int], float] | None:
         """Match (x - mean) / sqrt(var + e) and give x, the axes, and e."""
-        norm = self._definition(value)
+        norm = definition_of(self, value)
         if _is(norm, "divide"):
-            root = self._definition(norm.args[1])
+            root = definition_of(self, norm.args[1])
             inner = root.args[0] if _is(root, "sqrt") else None
         elif _is(norm, "multiply"):
-            root = self._definition(norm.args[1])
+            root = definition_of(self, norm.args[1])
             inner = root.args[0] if _is(root, "rsqrt") else None
         else:
             return None
-        centered = self._definition(norm.args[0])
+        centered = definition_of(self, norm.args[0])
         if inner is None or not _is(centered, "subtract"):
             return None
         x = centered.args[0]
         axes = self._mean_axes(centered.args[1], x)
-        variance = self._definition(inner)
+        variance = definition_of(self, inner)
         if axes is None or not _is(variance, "add"):
             return None
         for part, offset in (variance.args, list(variance.args)[::-1]):
@@ -101,7 +92,7 @@ class _Raise(PyExprMutator):
 
     def _mean_axes(self, value: relax.Expr, x: relax.Expr) -> list[int] | None:
         """Return the trailing axes over which `value` is the mean of `x`, kept as 1."""
-        mean = self._definition(value)
+        mean = definition_of(self, value)
         if not _is(mean, "mean") or not mean.args[0].same_as(x) or not mean.attrs.keepdims:
             return None
         rank = x.ty.ndim
@@ -111,11 +102,11 @@ class _Raise(PyExprMutator):
 
     def _is_mean_square(self, value: relax.Expr, centered: relax.Expr, axes: list[int]) -> bool:
         """Return whether `value` is the mean of the squares of the centered tensor."""
-        mean = self._definition(value)
+        mean = definition_of(self, value)
         if not _is(mean, "mean") or self._mean_axes(value, mean.args[0]) != axes:
             return False
-        square = self._definition(mean.args[0])
-        same = self._definition(centered)
+        square = definition_of(self, mean.args[0])
+        same = definition_of(self, centered)
         if _is(square, "power"):
             return _scalar(square.args[1]) == 2.0 and self._same(square.args[0], same)
         if _is(square, "square"):
@@ -123,12 +114,12 @@ class _Raise(PyExprMutator):
         return _is(square, "multiply") and all(self._same(a, same) for a in square.args)
 
     def _same(self, value: relax.Expr, definition: relax.Expr) -> bool:
-        own = self._definition(value)
+        own = definition_of(self, value)
         # Exporters compute x - mean twice: equal subtractions of the same operands count as one.
         return own.same_as(definition) or (
             _is(own, "subtract")
             and all(
-                self._definition(a).same_as(self._definition(b))
+                definition_of(self, a).same_as(definition_of(self, b))
                 for a, b in zip(own.args, definition.args, strict=True)
             )
         )

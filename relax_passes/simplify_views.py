@@ -17,6 +17,7 @@ from relax_passes.blocked_layout import is_one
 from relax_passes.lowering.rule import dtype_of
 from relax_passes.lowering.views import VIEWS
 from relax_passes.pass_base import PassContext, graph_pass
+from relax_passes.rewrite_functions import rewrite_functions
 
 _PERMUTE = "relax.permute_dims"
 
@@ -25,9 +26,7 @@ _PERMUTE = "relax.permute_dims"
 def simplify_views(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool]:
     """Remove or merge reshapes, transposes, casts and broadcasts that change nothing."""
     rewriter = _Simplify(mod)
-    for name, func in mod.functions_items():
-        if isinstance(func, relax.Function):
-            rewriter.builder_.update_func(name, rewriter.visit_expr(func))
+    rewrite_functions(rewriter, mod)
     if not rewriter.count:
         return mod, False
     ctx.log.fire("simplify_views", f"simplified {rewriter.count} views")

@@ -16,7 +16,6 @@ from tvm.relax import analysis as relax_analysis
 from tvm.tirx import IntImm
 
 CALL_TIR = "relax.call_tir"
-RESHAPE = "relax.reshape"
 
 
 @dataclass

@@ -10,19 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tvm import s_tir, te, tirx
-from tvm.tirx import PrimFunc
+from tvm.s_tir.schedule import SBlockRV
 
-from tir_schedules.llvm.blocks import constant, new_schedule
+from tir_schedules.llvm.blocks import constant
 from tir_schedules.llvm.register_tile import (
-    TileShape,
     anchor_of,
-    finish_stages,
-    prepare_epilogue,
+    anchored_rule,
     register_tile,
     rows_per_tile,
 )
 from tir_schedules.machine import Machine
-from tir_schedules.rule import Rule
 
 TAG = "batch_matmul"
 PACK_TAG = "batch_matmul_pack"
@@ -116,17 +113,11 @@ def _tiles(extent: tirx.Expr, size: int) -> tirx.Expr | int:
     return tirx.ceildiv(extent, size) if known is None else -(-known // size)
 
 
-def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
-    sch = new_schedule(func)
-    anchor = anchor_of(sch, TAG)
+def _tile(sch: s_tir.Schedule, anchor: SBlockRV, epilogue: SBlockRV, machine: Machine) -> None:
     pack = anchor_of(sch, PACK_TAG)
-    tile = TileShape.of(sch, anchor)
-    epilogue = prepare_epilogue(sch, anchor)
-    panel_loop = register_tile(sch, anchor, epilogue, tile, machine)
+    panel_loop = register_tile(sch, anchor, epilogue, machine)
     sch.compute_at(pack, panel_loop)
     sch.unroll(sch.get_loops(pack)[-1])
-    finish_stages(sch, machine)
-    return sch
 
 
-RULE = Rule("batch_matmul", _schedule)
+RULE = anchored_rule("batch_matmul", TAG, _tile)

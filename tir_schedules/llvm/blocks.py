@@ -126,6 +126,12 @@ def _loads_of(node: object, buffer: tirx.Buffer) -> int:
     return count[0]
 
 
+def vectorize_wide(sch: s_tir.Schedule, loop: LoopRV) -> None:
+    """Vectorize a loop, unless it runs once: a vector of one lane is refused."""
+    if constant(sch.get(loop).extent) != 1:
+        sch.vectorize(loop)
+
+
 def let_depth(node: object) -> int:
     """Return how deep the let bindings of an expression may nest once its math is lowered."""
     depth = [0]

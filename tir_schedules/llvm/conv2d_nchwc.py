@@ -13,14 +13,12 @@ from __future__ import annotations
 
 from tvm import s_tir, te, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
-from tvm.tirx import PrimFunc
 
-from tir_schedules.llvm.blocks import constant, extents, new_schedule, points
+from tir_schedules.llvm.blocks import constant, extents, points, vectorize_wide
 from tir_schedules.llvm.conv_tile import choose_conv_tile, vector_registers
-from tir_schedules.llvm.register_tile import anchor_of, finish_stages, prepare_epilogue
+from tir_schedules.llvm.register_tile import anchored_rule
 from tir_schedules.llvm.spatial_pad import Padding, out_extent, pad_border, static
 from tir_schedules.machine import Machine
-from tir_schedules.rule import Rule
 
 TAG = "conv2d_nchwc"
 # Multiply-adds a core does in about 30 us, where a parallel region starts to pay.
@@ -146,7 +144,7 @@ def _tile(sch: s_tir.Schedule, anchor: SBlockRV, epilogue: SBlockRV, machine: Ma
     sch.unroll(row)
     sch.vectorize(lane)
     sch.reverse_compute_at(epilogue, tile)
-    vectorize_lane(sch, epilogue, machine, tile)
+    vectorize_lane(sch, epilogue, tile)
     init = sch.decompose_reduction(anchor, ci)
     *_, init_col, init_row, init_lane = sch.get_loops(init)
     for loop in (init_col, init_row):
@@ -154,7 +152,7 @@ def _tile(sch: s_tir.Schedule, anchor: SBlockRV, epilogue: SBlockRV, machine: Ma
     sch.vectorize(init_lane)
 
 
-def vectorize_lane(sch: s_tir.Schedule, epilogue: SBlockRV, machine: Machine, tile: LoopRV) -> None:
+def vectorize_lane(sch: s_tir.Schedule, epilogue: SBlockRV, tile: LoopRV) -> None:
     """Vectorize the lane loop of an epilogue at `tile`, and unroll the loops within the tile.
 
     A tile of one pixel or one block has no loop for it, so that the loops cannot be counted.
@@ -164,17 +162,7 @@ def vectorize_lane(sch: s_tir.Schedule, epilogue: SBlockRV, machine: Machine, ti
     depth = next(at for at, loop in enumerate(loops) if sch.get(loop).loop_var.same_as(tile_var))
     for loop in loops[depth + 1 : -1]:
         sch.unroll(loop)
-    if constant(sch.get(lane).extent) != 1:
-        sch.vectorize(lane)
+    vectorize_wide(sch, lane)
 
 
-def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
-    sch = new_schedule(func)
-    anchor = anchor_of(sch, TAG)
-    epilogue = prepare_epilogue(sch, anchor)
-    _tile(sch, anchor, epilogue, machine)
-    finish_stages(sch, machine)
-    return sch
-
-
-RULE = Rule("conv2d_nchwc", _schedule)
+RULE = anchored_rule("conv2d_nchwc", TAG, _tile)

@@ -27,11 +27,6 @@ class ConvTile:
     pixels: int
     task_tiles: int
 
-    @property
-    def accumulators(self) -> int:
-        """Return how many blocks of output channels the tile keeps."""
-        return self.blocks * self.pixels
-
 
 def vector_registers(lane_block: int) -> int:
     """Return the vector registers of a processor whose channel block is `lane_block` floats."""

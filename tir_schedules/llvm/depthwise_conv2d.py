@@ -11,14 +11,12 @@ from __future__ import annotations
 
 from tvm import s_tir, te
 from tvm.s_tir.schedule import SBlockRV
-from tvm.tirx import PrimFunc
 
-from tir_schedules.llvm.blocks import constant, extents, leaf_blocks, new_schedule, points
+from tir_schedules.llvm.blocks import constant, extents, leaf_blocks, points, vectorize_wide
 from tir_schedules.llvm.conv2d_nchwc import PARALLEL_FMAS, vectorize_lane
-from tir_schedules.llvm.register_tile import anchor_of, finish_stages, prepare_epilogue
+from tir_schedules.llvm.register_tile import anchored_rule
 from tir_schedules.llvm.spatial_pad import PAD, Padding, out_extent, pad_border, static
 from tir_schedules.machine import Machine
-from tir_schedules.rule import Rule
 
 TAG = "depthwise_conv2d_nchwc"
 # 4 to 8 accumulators hide the latency of an FMA and leave registers for weights and pixels.
@@ -125,30 +123,18 @@ def _tile(sch: s_tir.Schedule, anchor: SBlockRV, epilogue: SBlockRV, machine: Ma
     sch.unroll(kx)
     if taps <= _MAX_UNROLLED_TAPS:
         sch.unroll(ky)
-    if constant(sch.get(lane).extent) != 1:
-        sch.vectorize(lane)
+    vectorize_wide(sch, lane)
     sch.reverse_compute_at(epilogue, tile)
-    vectorize_lane(sch, epilogue, machine, tile)
+    vectorize_lane(sch, epilogue, tile)
     init = sch.decompose_reduction(anchor, ky)
     *_, init_pixel, init_lane = sch.get_loops(init)
     sch.unroll(init_pixel)
-    if constant(sch.get(init_lane).extent) != 1:
-        sch.vectorize(init_lane)
+    vectorize_wide(sch, init_lane)
     for stage in leaf_blocks(sch):
         if str(sch.get(stage).name_hint) == PAD:
             sch.compute_at(stage, task)
             *_, pad_lane = sch.get_loops(stage)
-            if constant(sch.get(pad_lane).extent) != 1:
-                sch.vectorize(pad_lane)
+            vectorize_wide(sch, pad_lane)
 
 
-def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
-    sch = new_schedule(func)
-    anchor = anchor_of(sch, TAG)
-    epilogue = prepare_epilogue(sch, anchor)
-    _tile(sch, anchor, epilogue, machine)
-    finish_stages(sch, machine)
-    return sch
-
-
-RULE = Rule("depthwise_conv2d", _schedule)
+RULE = anchored_rule("depthwise_conv2d", TAG, _tile)

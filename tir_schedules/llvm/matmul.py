@@ -15,20 +15,15 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from tvm import s_tir, te, tirx
-from tvm.tirx import PrimFunc
+from tvm import te, tirx
 
-from tir_schedules.llvm.blocks import constant, new_schedule
+from tir_schedules.llvm.blocks import constant
 from tir_schedules.llvm.register_tile import (
-    TileShape,
-    anchor_of,
-    finish_stages,
-    prepare_epilogue,
+    anchored_rule,
     register_tile,
     rows_per_tile,
 )
 from tir_schedules.machine import Machine
-from tir_schedules.rule import Rule
 
 TAG = "matmul_packed"
 
@@ -133,14 +128,4 @@ def _unflatten(row: tirx.Expr, extents: Sequence[tirx.Expr]) -> list[tirx.Expr]:
     return index[::-1]
 
 
-def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
-    sch = new_schedule(func)
-    anchor = anchor_of(sch, TAG)
-    tile = TileShape.of(sch, anchor)
-    epilogue = prepare_epilogue(sch, anchor)
-    register_tile(sch, anchor, epilogue, tile, machine)
-    finish_stages(sch, machine)
-    return sch
-
-
-RULE = Rule("matmul", _schedule)
+RULE = anchored_rule("matmul", TAG, register_tile)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from tvm import s_tir, te, tirx
 from tvm.s_tir.schedule import SBlockRV
-from tvm.tirx import PrimFunc
 
-from tir_schedules.llvm.blocks import PARALLEL_WORK, constant, extents, new_schedule, points
-from tir_schedules.llvm.register_tile import anchor_of, finish_stages, prepare_epilogue
+from tir_schedules.llvm.blocks import PARALLEL_WORK, extents, points, vectorize_wide
+from tir_schedules.llvm.register_tile import anchored_rule
 from tir_schedules.llvm.spatial_pad import Padding, static
 from tir_schedules.machine import Machine
-from tir_schedules.rule import Rule
 
 TAG = "pool_nchwc"
 # Windows of more positions keep a loop over their rows.
@@ -199,25 +197,11 @@ def _tile(sch: s_tir.Schedule, anchor: SBlockRV, epilogue: SBlockRV, machine: Ma
     if taps <= _MAX_UNROLLED_TAPS:
         sch.unroll(ky)
         sch.unroll(kx)
-    wide = constant(sch.get(lane).extent) != 1
-    if wide:
-        sch.vectorize(lane)
+    vectorize_wide(sch, lane)
     sch.reverse_compute_at(epilogue, x)
-    *_, out_lane = sch.get_loops(epilogue)
-    if wide:
-        sch.vectorize(out_lane)
+    vectorize_wide(sch, sch.get_loops(epilogue)[-1])
     init = sch.decompose_reduction(anchor, ky)
-    if wide:
-        sch.vectorize(sch.get_loops(init)[-1])
+    vectorize_wide(sch, sch.get_loops(init)[-1])
 
 
-def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
-    sch = new_schedule(func)
-    anchor = anchor_of(sch, TAG)
-    epilogue = prepare_epilogue(sch, anchor)
-    _tile(sch, anchor, epilogue, machine)
-    finish_stages(sch, machine)
-    return sch
-
-
-RULE = Rule("pool", _schedule)
+RULE = anchored_rule("pool", TAG, _tile)

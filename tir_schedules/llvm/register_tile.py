@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import tvm_ffi
 from tvm import s_tir
 from tvm.ir import TensorLoad
 from tvm.s_tir.schedule import LoopRV, SBlockRV
-from tvm.tirx import Buffer, IndexMap
+from tvm.tirx import Buffer, IndexMap, PrimFunc
 
 from tir_schedules.llvm.blocks import (
     constant,
@@ -16,12 +17,13 @@ from tir_schedules.llvm.blocks import (
     inline_spatial,
     is_spatial,
     leaf_blocks,
+    new_schedule,
     points,
     rule_tag,
 )
 from tir_schedules.llvm.elementwise import schedule_map
 from tir_schedules.machine import Machine
-from tir_schedules.rule import Decline
+from tir_schedules.rule import Decline, Rule
 
 # Multiply-adds a core does in about 30 us, where a parallel region starts to pay.
 _PARALLEL_FMAS = 1_000_000
@@ -64,6 +66,26 @@ def anchor_of(sch: s_tir.Schedule, tag: str) -> SBlockRV:
     if len(found) != 1:
         raise Decline(f"has {len(found)} blocks tagged {tag}")
     return found[0]
+
+
+Tiler = Callable[[s_tir.Schedule, SBlockRV, SBlockRV, Machine], object]
+
+
+def anchored_rule(name: str, tag: str, tile: Tiler) -> Rule:
+    """Return the rule of functions built around one block tagged `tag`.
+
+    `tile(schedule, anchor, epilogue, machine)` schedules the anchor with the epilogue at each
+    tile; the stages before and after them become elementwise loops.
+    """
+
+    def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
+        sch = new_schedule(func)
+        anchor = anchor_of(sch, tag)
+        tile(sch, anchor, prepare_epilogue(sch, anchor), machine)
+        finish_stages(sch, machine)
+        return sch
+
+    return Rule(name, schedule)
 
 
 def prepare_epilogue(sch: s_tir.Schedule, anchor: SBlockRV) -> SBlockRV:
@@ -128,11 +150,7 @@ def unrolled_depth(sch: s_tir.Schedule, loop: LoopRV) -> int:
 
 
 def register_tile(
-    sch: s_tir.Schedule,
-    anchor: SBlockRV,
-    epilogue: SBlockRV,
-    tile: TileShape,
-    machine: Machine,
+    sch: s_tir.Schedule, anchor: SBlockRV, epilogue: SBlockRV, machine: Machine
 ) -> LoopRV:
     """Tile `anchor` over (batch..., row blocks, panels, tiles) and compute `epilogue` at the tile.
 
@@ -141,6 +159,7 @@ def register_tile(
 
     Returns the loop over panels (fused with batches and row blocks).
     """
+    tile = TileShape.of(sch, anchor)
     *batch, rows, cols, depth = sch.get_loops(anchor)
     row_count, col_count, k_count = extents(sch, [rows, cols, depth])
     panels, lane = sch.split(cols, [None, tile.cols])
