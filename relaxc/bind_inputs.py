@@ -103,7 +103,7 @@ def check_input(spec: TensorSpec, value: Any, sizes: dict[str, tuple[int, str]])
 def to_tensor(value: Any, kind: str, device: Any) -> Any:
     """Return `value` as a TVM tensor on `device`: contiguous, aligned, without a copy if it is."""
     if kind == "torch":
-        value = value.detach().resolve_conj().resolve_neg().contiguous()
+        value = _canonical(value.detach().resolve_conj().resolve_neg().contiguous())
         if value.device.type == "cpu" and device.dlpack_device_type() == 1:
             if value.data_ptr() % _ALIGNMENT:
                 value = value.clone()
@@ -118,10 +118,10 @@ def to_tensor(value: Any, kind: str, device: Any) -> Any:
         return _move(tensor, device)
     if kind == "dlpack":
         # A TVM tensor may itself wrap a foreign view.
-        if value.is_contiguous() and value.data_ptr() % _ALIGNMENT == 0:
+        if _is_compact(value) and value.data_ptr() % _ALIGNMENT == 0:
             return _move(value, device)
         value = value.numpy()
-    array = np.asarray(value, order="C")
+    array = _canonical(np.asarray(value, order="C"))
     pointer = array.__array_interface__["data"][0]
     if device.dlpack_device_type() == 1 and pointer % _ALIGNMENT == 0 and array.flags.writeable:
         tensor = _from_dlpack_or_none(array)
@@ -149,7 +149,26 @@ def _from_dlpack_or_none(value: Any) -> Any:
         tensor = tvm.runtime.from_dlpack(value)
     except (BufferError, RuntimeError, TypeError):  # unaligned, strided, or a dtype not exported
         return None
-    return tensor if tensor.is_contiguous() else None
+    return tensor if _is_compact(tensor) else None
+
+
+def _canonical(array: Any) -> Any:
+    """Return a contiguous array with the strides its shape implies, without a copy.
+
+    NumPy and torch call an array contiguous whatever the stride of an axis of one element, or of
+    any axis of an empty array; the generated code compares every stride.
+    """
+    return array.reshape(-1).reshape(array.shape)
+
+
+def _is_compact(tensor: Any) -> bool:
+    """Tell whether a TVM tensor has exactly the strides its shape implies."""
+    expected = 1
+    for size, stride in zip(reversed(tensor.shape), reversed(tensor.strides), strict=True):
+        if int(stride) != expected:
+            return False
+        expected *= int(size)
+    return True
 
 
 def _move(tensor: Any, device: Any) -> Any:

@@ -46,6 +46,23 @@ def test_strided_unaligned_and_read_only_arrays(pair_model: CompiledModel) -> No
         np.testing.assert_array_equal(pair_model(B, a)[1], a * B)
 
 
+@pytest.mark.parametrize(
+    ("batch", "strides"), [(1, (4, 4)), (1, (64, 4)), (0, (0, 0)), (0, (4, 4))]
+)
+def test_strides_that_address_nothing_do_not_matter(
+    pair_model: CompiledModel, batch: int, strides: tuple[int, int]
+) -> None:
+    """NumPy gives an axis of one element, or of an empty array, any stride."""
+    raw = np.zeros(256, "uint8")
+    aligned = raw[-raw.ctypes.data % 64 :]  # aligned, so that it is passed without a copy
+    a = np.ndarray((batch, 4), "float32", aligned, strides=strides)
+    a[:] = [1, 2, 3, 4]
+    assert a.flags.c_contiguous and a.strides == strides
+    np.testing.assert_array_equal(pair_model(a, a)[0], a + a)
+    wrapped = tvm.runtime.from_dlpack(a)
+    np.testing.assert_array_equal(pair_model(wrapped, wrapped)[0].numpy(), a + a)
+
+
 def test_outputs_stay_valid_after_the_next_call(pair_model: CompiledModel) -> None:
     first = pair_model(A, B)[0]
     copy = first.copy()
@@ -62,6 +79,8 @@ def test_torch_in_gives_torch_out(pair_model: CompiledModel) -> None:
     strided = torch.arange(16, dtype=torch.float32).reshape(4, 4).T[:2]
     total, scaled = pair_model(a, strided)
     assert isinstance(total, torch.Tensor) and isinstance(scaled, torch.Tensor)
+    one = torch.arange(4.0).as_strided((1, 4), (1, 1))
+    torch.testing.assert_close(pair_model(one, one)[0], one + one)
     torch.testing.assert_close(total, a.detach() + strided)
     torch.testing.assert_close(
         pair_model(a, torch.arange(9.0)[1:].reshape(2, 4))[1][0, 1].item(), 2.0
