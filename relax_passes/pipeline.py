@@ -23,6 +23,7 @@ from relax_passes.eliminate_common_subexpressions import eliminate_common_subexp
 from relax_passes.eliminate_dead_code import eliminate_dead_code
 from relax_passes.fold_batch_norm import fold_batch_norm
 from relax_passes.fold_constant import fold_constant
+from relax_passes.fold_padding import fold_padding
 from relax_passes.fuse_operators import fuse_operators
 from relax_passes.lower_operators import lower_operators
 from relax_passes.memory.plan_memory import plan_memory
@@ -134,7 +135,13 @@ def default_pipeline() -> Pipeline:
             ),
             "raise": (raise_layer_norm, raise_gelu),
             # What BN folding leaves becomes a scale and a shift, whose constants then fold.
-            "rewrite": (fold_batch_norm, decompose_inference, fold_constant, eliminate_dead_code),
+            "rewrite": (
+                fold_padding,
+                fold_batch_norm,
+                decompose_inference,
+                fold_constant,
+                eliminate_dead_code,
+            ),
             "precision": (),
             "layout": (assign_layout, simplify_views, eliminate_dead_code),
             "lower": (lower_operators, eliminate_dead_code),
