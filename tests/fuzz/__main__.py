@@ -1,0 +1,69 @@
+"""Mutate models and watch the importer: `python -m tests.fuzz [--count 2000] [--seed 0]`.
+
+Case `i` of a run is the same file whenever it is made with the same seed. Each runs in a process of
+its own, with a limit of time and of memory. A model must either compile or be refused with a
+`RelaxcError`; anything else is printed, and its file is kept in the folder `--keep`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from tests.fuzz.mutate import mutate
+from tests.fuzz.run_case import GOOD, run_case
+from tests.fuzz.seed_models import SEEDS, write_external_data
+
+
+def make_case(seed: int, number: int) -> tuple[str, bytes, bool]:
+    """Return the seed model's name, the mutated bytes, and whether the case is compiled too."""
+    source = random.Random(f"{seed}/{number}")
+    name = sorted(SEEDS)[number % len(SEEDS)]
+    return name, mutate(SEEDS[name]().SerializeToString(), source), source.random() < 0.15
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the cases; return 1 if one ended badly."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("--count", type=int, default=2000, help="how many mutated files")
+    parser.add_argument("--first", type=int, default=0, help="number of the first case")
+    parser.add_argument("--seed", type=int, default=0, help="another seed makes other files")
+    parser.add_argument("--seconds", type=float, default=30.0, help="time limit of a case")
+    parser.add_argument("--megabytes", type=int, default=2048, help="memory limit of a case")
+    parser.add_argument("--keep", default="fuzz-failures", help="folder for files that fail")
+    options = parser.parse_args(arguments)
+
+    import relaxc.compiler  # noqa: F401 - once, before the processes are forked
+    from frontends.onnx import import_onnx
+
+    import_onnx(SEEDS["convolutions"]())  # loads what is imported lazily
+    ends: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as folder:
+        write_external_data(Path(folder))
+        for number in range(options.first, options.first + options.count):
+            name, data, compiling = make_case(options.seed, number)
+            path = Path(folder) / "model.onnx"
+            path.write_bytes(data)
+            outcome = run_case(
+                path,
+                compiling=compiling,
+                seconds=options.seconds,
+                megabytes=options.megabytes,
+            )
+            ends[outcome.word] += 1
+            if outcome.word not in GOOD:
+                kept = Path(options.keep) / f"{options.seed}-{number}-{name}.onnx"
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                kept.write_bytes(data)
+                print(f"{outcome.word}: --seed {options.seed} --first {number} --count 1: {kept}")
+                print("    " + outcome.detail.strip().replace("\n", "\n    "), flush=True)
+    print(", ".join(f"{word} {count}" for word, count in sorted(ends.items())))
+    return 0 if set(ends) <= set(GOOD) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
