@@ -15,6 +15,7 @@ from relaxc.artifact import Metadata, check_cpu, save_artifact
 from relaxc.bind_inputs import check_input, from_tensor, kind_of, order_arguments, to_tensor
 from relaxc.errors import IncompatibleArtifact, InvalidInput
 from relaxc.report import Report
+from relaxc.stored_elements import from_stored, to_stored
 from relaxc.thread_pool import use_threads
 
 
@@ -77,7 +78,9 @@ class CompiledModel:
 
         Returns:
             One array for one output, a tuple for several. NumPy in gives NumPy out, torch gives
-            torch, anything else gives TVM tensors, which speak DLPack.
+            torch, anything else gives TVM tensors, which speak DLPack. Elements of types that are
+            only stored (int4, float8, ...) are one a byte: `ml_dtypes` arrays, torch's float8, or
+            where a library lacks the type, bytes as `frontends.storage_types` describes them.
 
         Raises:
             InvalidInput: If an argument does not fit; nothing was run.
@@ -94,12 +97,18 @@ class CompiledModel:
             check_input(spec, value, sizes)
         kind = _output_kind(kinds)
         main, device = self._machine()
-        tensors = [to_tensor(v, k, device) for v, k in zip(values, kinds, strict=True)]
+        tensors = [
+            to_tensor(to_stored(value, k, spec.dtype), k, device)
+            for value, k, spec in zip(values, kinds, self.inputs, strict=True)
+        ]
         use_threads(self.threads)
         result = main(*tensors)
         if isinstance(result, tvm.runtime.Tensor):
-            return from_tensor(result, kind)
-        return tuple(from_tensor(tensor, kind) for tensor in result)
+            return from_stored(from_tensor(result, kind), kind, self.outputs[0].dtype)
+        return tuple(
+            from_stored(from_tensor(tensor, kind), kind, spec.dtype)
+            for tensor, spec in zip(result, self.outputs, strict=True)
+        )
 
     def save(self, path: str | Path) -> Path:
         """Write the model as one `.so`: code, weights, names, shapes, target and version.

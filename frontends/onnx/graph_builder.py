@@ -18,8 +18,10 @@ from frontends.onnx.initializers import read_initializers
 from frontends.onnx.load_model import subgraphs_of
 from frontends.onnx.op import Op, numpy_dtype
 from frontends.onnx.registry import find_converter, normalize_domain
+from frontends.onnx.stored_types import check_stored_inputs, name_stored_results
 from frontends.onnx.symbols import InputShapes, sanitize
 from frontends.onnx.value import Value, dtype_of, relax_constant
+from frontends.storage_types import container
 
 Scope = MutableMapping[str, Value]
 
@@ -116,7 +118,10 @@ class GraphBuilder:
                 return [symbolic]
         convert = find_converter(domain, node.op_type, opset)
         if convert is not None:
-            return self._bind(node, convert(Op(self, node, opset, inputs)))
+            check_stored_inputs(node, given)
+            results = self._bind(node, convert(Op(self, node, opset, inputs)))
+            name_stored_results(node, given, results)
+            return results
         body = schema_function(node, opset, [_type_proto(value) for value in inputs])
         if body is None:
             raise UnsupportedOperator(f"operator {node.op_type} is not supported")
@@ -229,7 +234,7 @@ class GraphBuilder:
 
     def match_tensor(self, expr: relax.Expr, dims: Sequence[Dim], dtype: str) -> relax.Var:
         """Bind `expr` with a shape that may define new symbols; it is checked at run time."""
-        return self._block.match_cast(expr, relax.TensorType(list(dims), dtype))
+        return self._block.match_cast(expr, relax.TensorType(list(dims), container(dtype)))
 
     def read_dims(self, value: Value) -> list[Dim]:
         """Return symbols for the elements of an integer vector known only at run time."""

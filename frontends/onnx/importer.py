@@ -14,11 +14,11 @@ from frontends.onnx.dims import DimArithmetic, dim_name
 from frontends.onnx.graph_builder import GraphBuilder, Scope
 from frontends.onnx.initializers import read_initializers
 from frontends.onnx.load_model import load_model
-from frontends.onnx.op import is_computable
 from frontends.onnx.registry import normalize_domain
 from frontends.onnx.support import check_support
 from frontends.onnx.symbols import DynamicShapes, InputShapes, sanitize
 from frontends.onnx.value import Value
+from frontends.storage_types import container
 
 
 def import_onnx(
@@ -59,13 +59,13 @@ def import_onnx(
         while name in taken:
             name += "_"
         taken.add(name)
-        parameters.append(relax.Var(name, relax.TensorType(shape, dtype)))
+        parameters.append(relax.Var(name, relax.TensorType(shape, container(dtype))))
         specs.append(TensorSpec(value.name, tuple(dim_name(dim) for dim in shape), dtype))
     block = relax.BlockBuilder()
     builder = GraphBuilder(block, arithmetic, shapes, model, opsets, file)
     scope: Scope = dict(constants)
-    for value, parameter in zip(inputs, parameters, strict=True):
-        scope[value.name] = Value.of_expr(value.name, parameter)
+    for value, parameter, spec in zip(inputs, parameters, specs, strict=True):
+        scope[value.name] = Value(value.name, spec.dtype, expr=parameter)
     with block.function("main", parameters):
         failure: RelaxcError | None = None
         with block.dataflow():
@@ -112,12 +112,7 @@ def _dtype(value: onnx.ValueInfoProto, file: str) -> str:
             tensor=value.name,
             file=file,
         )
-    dtype = str(onnx.helper.tensor_dtype_to_np_dtype(kind))
-    if not is_computable(dtype):
-        raise UnsupportedOperator(
-            f"an input of type {dtype} is not supported", tensor=value.name, file=file
-        )
-    return dtype
+    return str(onnx.helper.tensor_dtype_to_np_dtype(kind))
 
 
 def _check_output(declared: onnx.ValueInfoProto, result: Value, file: str) -> None:

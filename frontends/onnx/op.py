@@ -185,6 +185,10 @@ class Op:
         """Return a Relax constant; the dtype of input 0 is the default."""
         return relax_constant(np.asarray(data, dtype=numpy_dtype(dtype or self.dtype(0))))
 
+    def stored(self, expr: relax.Expr, dtype: str) -> Value:
+        """Return a container's tensor as a value of the ONNX type `dtype` that it stores."""
+        return Value("", dtype, expr=expr)
+
     def symbol(self, hint: str = "n") -> Any:
         """Return a fresh symbolic dimension: a size known only at run time."""
         return self._builder.fresh_symbol(hint)
@@ -217,11 +221,6 @@ def normalize_axis(axis: int, rank: int) -> int:
     if not -max(rank, 1) <= axis < max(rank, 1):
         raise InvalidModel(f"axis {axis} is out of range for rank {rank}")
     return axis % rank if rank else 0
-
-
-def is_computable(dtype: str) -> bool:
-    """Tell whether TVM computes with a dtype: not with sub-byte and "fnuz" float types."""
-    return not dtype.startswith(("int2", "uint2", "int4", "uint4", "float4", "float8"))
 
 
 def numpy_dtype(dtype: str) -> np.dtype:

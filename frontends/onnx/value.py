@@ -10,6 +10,7 @@ import tvm
 from tvm import relax
 
 from frontends.onnx.dims import Dim, as_dim, is_static
+from frontends.storage_types import is_stored, to_container
 
 
 @dataclass(eq=False)
@@ -19,6 +20,8 @@ class Value:
     Exactly one of `array` (its elements are known), `symbolic` (a small integer tensor whose
     elements are dimension expressions: a NumPy object array) and `expr` (computed at run time)
     is set at first; `expr` is filled in later when a run-time reader needs a known value.
+    `dtype` is the ONNX type; an expression of a type that is only stored is a container of
+    another dtype (`frontends.storage_types`).
     """
 
     name: str
@@ -54,6 +57,11 @@ class Value:
         return tuple(as_dim(dim) for dim in self.expr.ty.shape.values)
 
     @property
+    def is_stored(self) -> bool:
+        """Tell whether its elements are of a type that is only stored, such as int4 or float8."""
+        return is_stored(self.dtype)
+
+    @property
     def ndim(self) -> int:
         """Return the rank."""
         return len(self.shape)
@@ -74,8 +82,11 @@ class Value:
 
 
 def relax_constant(array: np.ndarray) -> relax.Expr:
-    """Return a Relax constant of the array's own dtype (relax.const narrows 64-bit by default)."""
-    dense = np.ascontiguousarray(array).reshape(array.shape)
+    """Return a Relax constant of the array's own dtype (relax.const narrows 64-bit by default).
+
+    Elements of a type that is only stored are given in their container.
+    """
+    dense = np.ascontiguousarray(to_container(array)).reshape(array.shape)
     return relax.const(tvm.runtime.tensor(dense))
 
 

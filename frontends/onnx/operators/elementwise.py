@@ -1,15 +1,14 @@
-"""Unary and binary elementwise operators, comparisons, logic, casts."""
+"""Unary and binary elementwise operators, comparisons, logic."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-import onnx
 from tvm import relax, te, tirx
 from tvm.relax import op as R
 
-from frontends.onnx.op import Op, is_computable, numpy_dtype
+from frontends.onnx.op import Op, numpy_dtype
 from frontends.onnx.registry import converter
 
 
@@ -184,27 +183,6 @@ def bit_shift(op: Op) -> relax.Expr:
 def where(op: Op) -> relax.Expr:
     """Choose by a condition."""
     return R.where(*op.aligned([0, 1, 2]))
-
-
-@converter("Cast", "CastLike")
-def cast(op: Op) -> Any:
-    """Convert the dtype; a cast to the same dtype is no operator."""
-    if op.node.op_type == "CastLike":
-        wanted = op.dtype(1)
-    else:
-        kind = op.attr("to")
-        if isinstance(kind, str):
-            kind = onnx.TensorProto.DataType.Value(kind)
-        if kind == onnx.TensorProto.STRING:
-            raise op.unsupported("strings")
-        wanted = str(onnx.helper.tensor_dtype_to_np_dtype(kind))
-    if wanted == op.dtype():
-        return op.value(0)
-    if not is_computable(wanted) or not is_computable(op.dtype()):
-        raise op.unsupported(f"{op.dtype()} to {wanted}")
-    if wanted == "bool":
-        return R.not_equal(op.x(), op.const(0))
-    return R.astype(op.x(), wanted)
 
 
 @converter("Identity")

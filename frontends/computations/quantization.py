@@ -1,0 +1,171 @@
+"""Linear quantization as tensor expressions: one kernel for every granularity.
+
+A parameter (scale or zero point) belongs to the whole tensor, to an axis, or to a block of an axis;
+`Granularity` says which element of it belongs to an element of the data. Rounding is to nearest,
+ties to even; results saturate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import te, tirx
+
+from frontends.storage_types import container, integer_range
+
+
+@dataclass(frozen=True)
+class Granularity:
+    """Which element of a scale or zero point belongs to an element of the data.
+
+    Attributes:
+        axis: The quantized axis; None where the parameter is one number.
+        block: How many elements along `axis` share a parameter; 0 where the parameter is a vector
+            along `axis`, else it has the data's rank.
+    """
+
+    axis: int | None = None
+    block: int = 0
+
+    def pick(self, parameter: te.Tensor, place: Sequence[Any]) -> Any:
+        """Return the element of `parameter` for the data's element at `place`."""
+        if self.axis is None:
+            return parameter(*([0] * len(parameter.shape)))
+        if not self.block:
+            return parameter(place[self.axis])
+        blocked = list(place)
+        blocked[self.axis] = tirx.floordiv(blocked[self.axis], self.block)
+        return parameter(*blocked)
+
+
+def saturate(value: Any, dtype: str, low: int, high: int) -> Any:
+    """Return a float rounded half to even and limited to [low, high], as `dtype`; NaN is `low`."""
+    kind = str(value.ty)
+    bottom, top = tirx.const(float(low), kind), tirx.const(float(high), kind)
+    # Limits are integers, so limiting first changes nothing and keeps the conversion in range.
+    limited = tirx.Select(value > bottom, tirx.Select(value < top, value, top), bottom)
+    return tirx.nearbyint(limited).astype(dtype)
+
+
+def quantize_element(ratio: Any, zero: Any | None, target: str) -> Any:
+    """Return saturate(round(ratio) + zero) in the container of the integer dtype `target`.
+
+    Args:
+        ratio: A float expression: the value over the scale.
+        zero: The zero point, an integer expression in the range of `target`, or None for 0.
+        target: An integer dtype of at most 16 bits.
+    """
+    low, high = integer_range(target)
+    if str(ratio.ty) in ("float16", "bfloat16"):
+        ratio = ratio.astype("float32")
+    if zero is None:
+        return saturate(ratio, "int32", low, high).astype(container(target))
+    # The sum is limited, not the ratio: wide enough for any zero point, and exact in float32.
+    reach = high - low
+    rounded = saturate(ratio, "int32", -reach, reach) + zero.astype("int32")
+    bottom, top = tirx.const(low, "int32"), tirx.const(high, "int32")
+    return tirx.min(tirx.max(rounded, bottom), top).astype(container(target))
+
+
+def quantize(
+    x: te.Tensor,
+    scale: te.Tensor,
+    zero: te.Tensor | None,
+    granularity: Granularity,
+    *,
+    target: str,
+    precision: str,
+) -> te.Tensor:
+    """Return saturate(round(x / scale) + zero) for an integer dtype `target`.
+
+    Args:
+        x: The data, any shape.
+        scale: One number, a vector along the axis, or one number a block.
+        zero: The zero points, shaped as `scale`; None for 0.
+        granularity: Which parameter belongs to which element.
+        target: The integer dtype; the result lives in its container.
+        precision: The float dtype in which x is divided by the scale.
+    """
+
+    def element(*place: Any) -> Any:
+        ratio = x(*place).astype(precision) / granularity.pick(scale, place).astype(precision)
+        offset = None if zero is None else granularity.pick(zero, place)
+        return quantize_element(ratio, offset, target)
+
+    return te.compute(x.shape, element, name="quantize")
+
+
+def scale_down(
+    x: te.Tensor,
+    scale: te.Tensor,
+    zero: te.Tensor | None,
+    granularity: Granularity,
+    precision: str,
+) -> te.Tensor:
+    """Return x / scale + zero in the float dtype `precision`, not rounded further."""
+
+    def element(*place: Any) -> Any:
+        ratio = x(*place).astype(precision) / granularity.pick(scale, place).astype(precision)
+        return ratio if zero is None else ratio + granularity.pick(zero, place).astype(precision)
+
+    return te.compute(x.shape, element, name="scale_down")
+
+
+def dequantize(
+    x: te.Tensor,
+    scale: te.Tensor,
+    zero: te.Tensor | None,
+    granularity: Granularity,
+    target: str,
+) -> te.Tensor:
+    """Return (x - zero) * scale as float dtype `target`.
+
+    The difference is exact in int32; float16 and bfloat16 products are taken in float32.
+
+    Args:
+        x: Integers of at most 32 bits, or float32 numbers.
+        scale: One number, a vector along the axis, or one number a block, of a float dtype.
+        zero: The zero points, shaped as `scale` and of the type of `x`; None for 0.
+        granularity: Which parameter belongs to which element.
+        target: The float dtype of the result.
+    """
+    wide = "float64" if target == "float64" else "float32"
+    middle = wide if str(x.dtype).startswith("float") else "int32"
+
+    def element(*place: Any) -> Any:
+        value = x(*place).astype(middle)
+        if zero is not None:
+            value = value - granularity.pick(zero, place).astype(middle)
+        product = value.astype(wide) * granularity.pick(scale, place).astype(wide)
+        return product.astype(target)
+
+    return te.compute(x.shape, element, name="dequantize")
+
+
+def requantize(
+    total: te.Tensor,
+    scale: te.Tensor,
+    zero: te.Tensor | None,
+    granularity: Granularity,
+    target: str,
+) -> te.Tensor:
+    """Return saturate(round(total * scale) + zero): int32 sums of products as `target`.
+
+    Args:
+        total: An int32 tensor.
+        scale: float32: one number or a vector along the axis; the product of the operands' scales
+            over the result's.
+        zero: The result's zero point, one number; None for 0.
+        granularity: Which element of `scale` belongs to which element.
+        target: An integer dtype of at most 16 bits.
+    """
+    whole = Granularity()
+
+    def element(*place: Any) -> Any:
+        ratio = total(*place).astype("float32") * granularity.pick(scale, place)
+        offset = None if zero is None else whole.pick(zero, place)
+        return quantize_element(ratio, offset, target)
+
+    return te.compute(total.shape, element, name="requantize")

@@ -1,0 +1,122 @@
+"""QuantizeLinear and DequantizeLinear, of ai.onnx and of com.microsoft."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx
+from tvm import relax, te
+
+from frontends.computations import quantization
+from frontends.computations.quantization import Granularity
+from frontends.errors import InvalidModel
+from frontends.onnx.dims import Dim, is_static
+from frontends.onnx.op import Op, normalize_axis
+from frontends.onnx.operators.cast import narrow, widen
+from frontends.onnx.registry import converter
+from frontends.storage_types import is_stored_float
+
+MICROSOFT = "com.microsoft"
+_WIDE_FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+
+@converter("DequantizeLinear")
+@converter("DequantizeLinear", domain=MICROSOFT)
+def dequantize(op: Op) -> relax.Expr:
+    """Return (x - zero_point) * scale, scale by tensor, axis or block, in the result's dtype."""
+    target = _named_dtype(op, "output_dtype") or op.dtype(1)
+    if target not in _WIDE_FLOATS:
+        raise op.unsupported(f"a result of type {target}")
+    granularity = read_granularity(op)
+    x, _ = widen(op, op.x(), op.dtype(), "float32")
+    tensors = [x, parameter(op, 1, granularity)]
+    if op.has(2):
+        tensors.append(parameter(op, 2, granularity))
+
+    def compute(data: te.Tensor, scale: te.Tensor, zero: te.Tensor | None = None) -> te.Tensor:
+        return quantization.dequantize(data, scale, zero, granularity, target)
+
+    return op.te(compute, *tensors, name="dequantize")
+
+
+@converter("QuantizeLinear")
+@converter("QuantizeLinear", domain=MICROSOFT)
+def quantize(op: Op) -> Any:
+    """Return saturate(round_half_even(x / scale) + zero_point); float8 and float4 round alike."""
+    target = op.dtype(2) if op.has(2) else (_named_dtype(op, "output_dtype") or "uint8")
+    precision = _named_dtype(op, "precision") or op.dtype(1)
+    if precision not in _WIDE_FLOATS:
+        precision = "float32"
+    granularity = read_granularity(op)
+    tensors = [op.x(), parameter(op, 1, granularity)]
+    if op.has(2):
+        tensors.append(parameter(op, 2, granularity))
+    if is_stored_float(target):
+
+        def scaled(data: te.Tensor, scale: te.Tensor, zero: te.Tensor | None = None) -> te.Tensor:
+            return quantization.scale_down(data, scale, zero, granularity, precision)
+
+        ratio = op.te(scaled, *tensors, name="scale_down")
+        return narrow(op, ratio, precision, target, saturate=bool(op.attr("saturate", 1)))
+
+    def compute(data: te.Tensor, scale: te.Tensor, zero: te.Tensor | None = None) -> te.Tensor:
+        return quantization.quantize(
+            data, scale, zero, granularity, target=target, precision=precision
+        )
+
+    return op.stored(op.te(compute, *tensors, name="quantize"), target)
+
+
+def read_granularity(op: Op) -> Granularity:
+    """Return how the scale, input 1, is spread over the data, input 0.
+
+    Raises:
+        InvalidModel: If its rank fits no granularity.
+    """
+    scale, data = op.shape(1), op.shape(0)
+    single = all(is_static(dim) and dim == 1 for dim in scale)
+    block = int(op.attr("block_size", 0) or 0)
+    if not scale or (len(scale) == 1 and single and not (block and len(data) == 1)):
+        return Granularity()
+    axis = normalize_axis(int(op.attr("axis", 1)), len(data)) if len(data) > 1 else 0
+    if block < 0:
+        raise InvalidModel(f"block_size is {block}")
+    if len(scale) != (len(data) if block else 1):
+        raise InvalidModel(
+            f"a scale of rank {len(scale)} for data of rank {len(data)} and block_size {block}"
+        )
+    return Granularity(axis, block)
+
+
+def parameter(op: Op, place: int, granularity: Granularity) -> relax.Expr:
+    """Return a scale or zero point, checked to have an element for each element of input 0.
+
+    Raises:
+        InvalidModel: If its shape does not fit; symbolic sizes are checked at run time.
+    """
+    x, dtype = widen(op, op.x(place), op.dtype(place), "float32")
+    given, data = op.shape(place), op.shape(0)
+    if granularity.axis is None:
+        if any(not is_static(dim) or dim != 1 for dim in given):
+            raise InvalidModel(f"input {place} has shape {list(given)}, the scale is one number")
+        return x
+    wanted: list[Dim]
+    if granularity.block:
+        wanted = list(data)
+        blocks = data[granularity.axis] + (granularity.block - 1)
+        wanted[granularity.axis] = op.arithmetic.simplify(blocks // granularity.block)
+    else:
+        wanted = [data[granularity.axis]]
+    if len(given) != len(wanted):
+        raise InvalidModel(f"input {place} has rank {len(given)}, not {len(wanted)}")
+    for have, need in zip(given, wanted, strict=True):
+        if is_static(have) and is_static(need) and have != need:
+            raise InvalidModel(f"input {place} has shape {list(given)}, not {wanted}")
+    if all(op.arithmetic.equal(a, b) for a, b in zip(given, wanted, strict=True)):
+        return x
+    return op.match_shape(x, wanted, dtype)
+
+
+def _named_dtype(op: Op, attribute: str) -> str:
+    kind = int(op.attr(attribute, 0) or 0)
+    return str(onnx.helper.tensor_dtype_to_np_dtype(kind)) if kind else ""
