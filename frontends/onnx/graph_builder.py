@@ -103,7 +103,7 @@ class GraphBuilder:
     ) -> list[Value]:
         function = self._functions.get((domain, node.op_type, node.overload))
         if function is not None:
-            return self._expand(instantiate(function, node), inputs)
+            return self.expand(instantiate(function, node), inputs)
         given = [value for value in inputs if value is not None]
         if given and fold.can_fold(node) and all(value.array is not None for value in given):
             if not any(subgraphs_of(attribute) for attribute in node.attribute):
@@ -125,9 +125,9 @@ class GraphBuilder:
         body = schema_function(node, opset, [_type_proto(value) for value in inputs])
         if body is None:
             raise UnsupportedOperator(f"operator {node.op_type} is not supported")
-        return self._expand(body, inputs)
+        return self.expand(body, inputs)
 
-    def _expand(self, body: FunctionBody, inputs: Sequence[Value | None]) -> list[Value]:
+    def expand(self, body: FunctionBody, inputs: Sequence[Value | None]) -> list[Value]:
         """Convert the nodes of a function body in a scope of its own."""
         scope: Scope = {}
         nodes = list(body.nodes)

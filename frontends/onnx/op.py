@@ -12,6 +12,7 @@ from tvm import relax
 
 from frontends.errors import InvalidModel, UnsupportedOperator
 from frontends.onnx.dims import Dim, DimArithmetic, is_static
+from frontends.onnx.function_body import FunctionBody
 from frontends.onnx.value import Value, relax_constant
 
 if TYPE_CHECKING:
@@ -205,6 +206,10 @@ class Op:
     def run_subgraph(self, graph: onnx.GraphProto) -> list[Value]:
         """Import a subgraph without inputs in place and return its outputs."""
         return self._builder.run_subgraph(graph)
+
+    def expand(self, body: FunctionBody) -> list[Value]:
+        """Import a function body over this node's inputs and return its outputs."""
+        return self._builder.expand(body, self.inputs)
 
     @property
     def title(self) -> str:
