@@ -1,0 +1,265 @@
+"""Scaled dot-product attention from plain Relax operators, and the additive masks it takes.
+
+Products and softmax stay standard operators, which passes know; what masks say is one tensor
+expression, which fuses into the addition that reads it. Heads of a group share keys and values by
+stacking their queries as rows: nothing is repeated in memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import relax, te, tirx
+from tvm.relax import op as R
+
+Emit = Callable[[relax.Expr], relax.Expr]
+NARROW = ("float16", "bfloat16")
+
+
+@dataclass(frozen=True)
+class Attended:
+    """The result of attention and the scores on the way to it.
+
+    Attributes:
+        output: (batch, heads, queries, value size).
+        raw: Scaled products of queries and keys, (batch, heads, queries, keys), as all below.
+        capped: The same after the soft cap.
+        biased: The same plus the bias.
+        probabilities: After softmax.
+    """
+
+    output: relax.Expr
+    raw: relax.Expr
+    capped: relax.Expr
+    biased: relax.Expr
+    probabilities: relax.Expr
+
+
+def attend(
+    emit: Emit,
+    q: relax.Expr,
+    k: relax.Expr,
+    v: relax.Expr,
+    *,
+    scale: float,
+    softcap: float = 0.0,
+    bias: relax.Expr | None = None,
+    may_be_masked: bool = False,
+    sink: relax.Expr | None = None,
+    precision: str = "",
+) -> Attended:
+    """Return softmax(softcap(scale * q k') + bias) v.
+
+    Args:
+        emit: Binds an intermediate result.
+        q: Queries (batch, heads, queries, head size), a float dtype.
+        k: Keys (batch, key heads, keys, head size); key heads divide heads.
+        v: Values (batch, key heads, keys, value size).
+        scale: What products of queries and keys are multiplied by.
+        softcap: Limit c of the scores, c * tanh(scores / c); 0 for none.
+        bias: Added to the scores; broadcasts to (batch, heads, queries, keys).
+        may_be_masked: Whether a row of the bias may be -inf everywhere; its result is then zero.
+        sink: One more score a row, (1 or batch, heads, 1, 1), that takes a share and gives nothing.
+        precision: dtype of the softmax; by default that of q, but at least float32.
+    """
+    dtype = _dtype(q)
+    batch, heads, queries, size = _shape(q)
+    groups, keys, width = _shape(k)[1], _shape(k)[2], _shape(v)[3]
+    stacked = groups != heads
+    if stacked:
+        rows = heads // groups * queries
+        q = emit(R.reshape(q, relax.ShapeExpr([batch, groups, rows, size])))
+    if dtype in NARROW:
+        # Half on each side, as the specification has it: products of these do not overflow.
+        k = emit(R.multiply(k, _number(abs(scale) ** 0.5, dtype)))
+        scale = math.copysign(abs(scale) ** 0.5, scale)
+    q = emit(R.multiply(q, _number(scale, dtype)))
+    raw = emit(R.matmul(q, emit(R.permute_dims(k, [0, 1, 3, 2]))))
+    if stacked:
+        raw = emit(R.reshape(raw, relax.ShapeExpr([batch, heads, queries, keys])))
+    capped = raw
+    if softcap:
+        bounded = emit(R.tanh(emit(R.divide(raw, _number(softcap, dtype)))))
+        capped = emit(R.multiply(bounded, _number(softcap, dtype)))
+    biased = capped if bias is None else emit(R.add(capped, bias))
+    wide = precision or ("float32" if dtype in NARROW else dtype)
+    scores = biased if wide == dtype else emit(R.astype(biased, wide))
+    if sink is None:
+        probabilities = emit(R.nn.softmax(scores, -1))
+    else:
+        probabilities = _softmax_with_sink(emit, scores, sink, wide)
+    if may_be_masked and bias is not None:
+        best = emit(R.max(bias, [-1], True))
+        some = emit(R.greater(best, _number(-np.inf, _dtype(bias))))
+        probabilities = emit(R.where(some, probabilities, _number(0, wide)))
+    if wide != dtype:
+        probabilities = emit(R.astype(probabilities, dtype))
+    weights = probabilities
+    if stacked:
+        weights = emit(R.reshape(weights, relax.ShapeExpr([batch, groups, rows, keys])))
+    output = emit(R.matmul(weights, v))
+    if stacked:
+        output = emit(R.reshape(output, relax.ShapeExpr([batch, heads, queries, width])))
+    return Attended(output, raw, capped, biased, probabilities)
+
+
+def _softmax_with_sink(
+    emit: Emit, scores: relax.Expr, sink: relax.Expr, dtype: str
+) -> relax.Expr:
+    """Return the softmax of the scores and one more, without the share of that one."""
+    best = emit(R.maximum(emit(R.max(scores, [-1], True)), sink))
+    shares = emit(R.exp(emit(R.subtract(scores, best))))
+    lost = emit(R.exp(emit(R.subtract(sink, best))))
+    return emit(R.divide(shares, emit(R.add(emit(R.sum(shares, [-1], True)), lost))))
+
+
+def split_heads(emit: Emit, x: relax.Expr, heads: int) -> relax.Expr:
+    """Return (batch, length, heads * size) as (batch, heads, length, size)."""
+    batch, length, hidden = _shape(x)
+    parts = emit(R.reshape(x, relax.ShapeExpr([batch, length, heads, hidden // heads])))
+    return emit(R.permute_dims(parts, [0, 2, 1, 3]))
+
+
+def merge_heads(emit: Emit, x: relax.Expr) -> relax.Expr:
+    """Return (batch, heads, length, size) as (batch, length, heads * size)."""
+    batch, heads, length, size = _shape(x)
+    parts = emit(R.permute_dims(x, [0, 2, 1, 3]))
+    return R.reshape(parts, relax.ShapeExpr([batch, length, heads * size]))
+
+
+def visibility(
+    sizes: Sequence[Any],
+    dtype: str,
+    *,
+    causal: bool = False,
+    left: int = -1,
+    right: int = -1,
+    offset: Any = 0,
+    lengths: te.Tensor | None = None,
+) -> te.Tensor:
+    """Return 0 where a query sees a key and -inf elsewhere: (1 or batch, 1, queries, keys).
+
+    A query's position is its index plus an offset. ONNX's Attention-25 defines the rules.
+
+    Args:
+        sizes: Batch, queries, keys.
+        dtype: Of the result.
+        causal: Hide keys after the query's position.
+        left: Hide keys more than this before the position; -1 hides none.
+        right: Hide keys more than this after the position; -1 hides none.
+        offset: Of all queries; unused where `lengths` are given.
+        lengths: Number of valid keys of each sample, (batch,): later keys are hidden, and the
+            queries are the last ones before the end.
+    """
+    batch, queries, keys = sizes
+
+    def element(b: Any, _: Any, i: Any, j: Any) -> Any:
+        seen = []
+        position = i + offset
+        if lengths is not None:
+            length = lengths(b).astype("int64")
+            position = i + length - queries
+            seen.append(j < length)
+        if causal:
+            seen.append(j <= position)
+        if left >= 0:
+            seen.append(position - j <= left)
+        if right >= 0:
+            seen.append(j - position <= right)
+        return _choose(tirx.all(*seen), 0.0, -np.inf, dtype)
+
+    return te.compute(
+        (batch if lengths is not None else 1, 1, queries, keys), element, name="visibility"
+    )
+
+
+def additive(mask: te.Tensor, keys: Any, dtype: str) -> te.Tensor:
+    """Return a boolean or float mask as bias; keys beyond the mask's last axis are hidden.
+
+    Args:
+        mask: (..., length): where a boolean is true, or what is added; length at most `keys`.
+        keys: The length of the result's last axis.
+        dtype: Of the result.
+    """
+    length = mask.shape[-1]
+
+    def element(*i: Any) -> Any:
+        value = mask(*i)
+        if str(mask.dtype) == "bool":
+            value = _choose(value, 0.0, -np.inf, dtype)
+        if _same(length, keys):
+            return value
+        return tirx.if_then_else(i[-1] < length, value, tirx.const(-np.inf, dtype))
+
+    return te.compute((*mask.shape[:-1], keys), element, name="mask")
+
+
+def padding_bias(
+    mask: te.Tensor | None,
+    sizes: Sequence[Any],
+    dtype: str,
+    *,
+    hidden: float,
+    causal: bool,
+    past: Any = 0,
+) -> te.Tensor:
+    """Return the bias of com.microsoft's integer masks: (1 or batch, 1, 1 or queries, keys).
+
+    Args:
+        mask: 1 at keys to see: (batch, keys) or (batch, queries, keys); or the end of the valid
+            keys (batch,), or their ends followed by their starts (2 * batch,). None for no mask.
+        sizes: Batch, queries, keys.
+        dtype: Of the result.
+        hidden: What is added to the scores of masked keys.
+        causal: Hide keys after a query's position by the lowest number.
+        past: The position of the first query.
+    """
+    batch, queries, keys = sizes
+    lowest = {"float16": -65504.0, "float64": -1.7976931348623157e308}.get(dtype, -3.4028235e38)
+    by_query = causal or (mask is not None and len(mask.shape) == 3)
+
+    def element(b: Any, _: Any, i: Any, j: Any) -> Any:
+        value: Any = tirx.const(0.0, dtype)
+        if mask is not None:
+            if len(mask.shape) == 1:
+                kept = j < mask(b)
+                if not _same(mask.shape[0], batch):
+                    kept = tirx.all(kept, j >= mask(b + batch))
+            else:
+                kept = (mask(b, i, j) if len(mask.shape) == 3 else mask(b, j)) > 0
+            value = _choose(kept, 0.0, hidden, dtype)
+        if causal:
+            value = tirx.Select(j <= i + past, value, tirx.const(lowest, dtype))
+        return value
+
+    shape = (batch if mask is not None else 1, 1, queries if by_query else 1, keys)
+    return te.compute(shape, element, name="padding_bias")
+
+
+def _choose(condition: Any, true: float, false: float, dtype: str) -> Any:
+    return tirx.Select(condition, tirx.const(true, dtype), tirx.const(false, dtype))
+
+
+def _same(left: Any, right: Any) -> bool:
+    """Tell whether two sizes are surely equal."""
+    return bool(tirx.analysis.expr_deep_equal(_prim(left), _prim(right)))
+
+
+def _prim(size: Any) -> Any:
+    return tirx.IntImm("int64", int(size)) if isinstance(size, int | tirx.IntImm) else size
+
+
+def _number(value: float, dtype: str) -> relax.Expr:
+    return relax.const(value, dtype)
+
+
+def _dtype(x: relax.Expr) -> str:
+    return str(x.ty.dtype.dtype)
+
+
+def _shape(x: relax.Expr) -> list[Any]:
+    return [int(d) if isinstance(d, tirx.IntImm) else d for d in x.ty.shape.values]

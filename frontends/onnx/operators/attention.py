@@ -1,0 +1,224 @@
+"""Attention, rotary embedding and cache update of the ai.onnx domain (opset 23 on)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import onnx
+from tvm import relax, te, tirx
+from tvm.relax import op as R
+
+from frontends.computations import attention as computation
+from frontends.computations.rotary import rotate
+from frontends.errors import InvalidModel
+from frontends.onnx.dims import Dim, is_static
+from frontends.onnx.op import Op, normalize_axis
+from frontends.onnx.registry import converter
+from frontends.onnx.value import dtype_of
+
+
+@converter("Attention", since=23)
+def attention(op: Op) -> Any:
+    """Attend, with masks, a key-value cache and grouped heads (Attention-23, -24 and -25)."""
+    q = _with_heads(op, 0, "q_num_heads")
+    k, v = _with_heads(op, 1, "kv_num_heads"), _with_heads(op, 2, "kv_num_heads")
+    batch, heads, queries, size = shape_of(q)
+    fresh = shape_of(k)[2]
+    if op.has(4) != op.has(5):
+        raise InvalidModel("past_key and past_value come together")
+    past: Dim = 0
+    if op.has(4):
+        past = op.shape(4)[2]
+        k = op.emit(R.concat([op.x(4), as_shape(op, k, [*op.shape(4)[:2], fresh, size])], 2))
+        width = shape_of(v)[3]
+        v = op.emit(R.concat([op.x(5), as_shape(op, v, [*op.shape(5)[:2], fresh, width])], 2))
+    groups, keys, width = shape_of(k)[1], shape_of(k)[2], shape_of(v)[3]
+    if heads % groups:
+        raise InvalidModel(f"{heads} query heads are no multiple of {groups} key heads")
+    k = as_shape(op, k, [batch, groups, keys, size])
+    v = as_shape(op, v, [batch, groups, keys, width])
+    bias, may_be_masked = _bias(op, [batch, heads, queries, keys], past, fresh)
+    precision = op.attr("softmax_precision")
+    result = computation.attend(
+        op.emit, q, k, v,
+        scale=float(op.attr("scale", 1 / math.sqrt(size))),
+        softcap=float(op.attr("softcap", 0.0)),
+        bias=bias, may_be_masked=may_be_masked,
+        precision=str(onnx.helper.tensor_dtype_to_np_dtype(precision)) if precision else "",
+    )  # fmt: skip
+    output = result.output
+    if op.ndim() == 3:
+        output = computation.merge_heads(op.emit, output)
+    stages = (result.raw, result.capped, result.biased, result.probabilities)
+    scores = stages[int(op.attr("qk_matmul_output_mode", 0))]
+    return (output, k, v, scores)[: len(op.node.output)]
+
+
+def _with_heads(op: Op, place: int, attribute: str) -> relax.Expr:
+    """Return an input as (batch, heads, length, size)."""
+    if op.ndim(place) == 4:
+        return op.x(place)
+    heads = op.attr(attribute)
+    if op.ndim(place) != 3 or not heads:
+        raise InvalidModel(f"a query of rank 4 is needed, or one of rank 3 and {attribute}")
+    return computation.split_heads(op.emit, op.x(place), int(heads))
+
+
+def _bias(op: Op, sizes: list[Dim], past: Dim, fresh: Dim) -> tuple[relax.Expr | None, bool]:
+    """Return what is added to the scores, and whether it may hide all keys of a query."""
+    batch, _, queries, keys = sizes
+    dtype = op.dtype()
+    causal = bool(op.attr("is_causal", 0))
+    left, right = int(op.attr("left_window_size", -1)), int(op.attr("right_window_size", -1))
+    terms: list[relax.Expr] = []
+    masked = op.has(6)
+    if op.has(3):
+        terms.append(_mask(op, sizes))
+        masked = masked or not _shows_some_key(op.constant(3), keys)
+    if causal or left >= 0 or right >= 0 or op.has(6):
+        masked = masked or (left >= 0 and not op.arithmetic.equal(queries, fresh))
+
+        def compute(*given: Any) -> te.Tensor:
+            dims = given[-1]
+            return computation.visibility(
+                dims[:3], dtype, causal=causal, left=left, right=right, offset=dims[3],
+                lengths=given[0] if len(given) > 1 else None,
+            )  # fmt: skip
+
+        lengths = [as_shape(op, op.x(6), [batch])] if op.has(6) else []
+        terms.append(
+            op.te(compute, *lengths, name="visibility", dims=[batch, queries, keys, past])
+        )
+    if not terms:
+        return None, False
+    total = terms[0]
+    for term in terms[1:]:
+        total = op.emit(R.add(total, term))
+    return total, masked
+
+
+def _mask(op: Op, sizes: list[Dim]) -> relax.Expr:
+    """Return the mask input as additive bias; from opset 24 on it may end before the keys do."""
+    mask, shape, dtype = op.x(3), list(op.shape(3)), op.dtype()
+    keys = sizes[-1]
+    for axis, (have, wanted) in enumerate(zip(reversed(shape), reversed(sizes), strict=False), 1):
+        symbolic = not is_static(have) or not is_static(wanted)
+        if symbolic and not (is_static(have) and have == 1) and (axis > 1 or op.opset < 24):
+            shape[-axis] = wanted
+    mask = as_shape(op, mask, shape)
+    padded = op.opset >= 24 and not op.arithmetic.equal(shape[-1], keys)
+    if op.dtype(3) != "bool" and not padded:
+        return mask if op.dtype(3) == dtype else op.emit(R.astype(mask, dtype))
+    if not padded:
+        hidden = op.const(-np.inf, dtype)
+        return op.emit(R.where(mask, op.const(0, dtype), hidden))
+    return op.te(
+        lambda m, dims: computation.additive(m, dims[0], dtype), mask, name="mask", dims=[keys]
+    )
+
+
+def _shows_some_key(mask: np.ndarray | None, keys: Dim) -> bool:
+    """Tell whether a known mask leaves a key to every query."""
+    if mask is None or not is_static(keys) or mask.shape[-1] != keys:
+        return False
+    seen = mask if mask.dtype == bool else mask.astype("float32") > -np.inf
+    return bool(seen.any(-1).all())
+
+
+def shape_of(x: relax.Expr) -> list[Dim]:
+    """Return the shape of a bound tensor."""
+    return [int(d) if isinstance(d, tirx.IntImm) else d for d in x.ty.shape.values]
+
+
+def as_shape(op: Op, x: relax.Expr, dims: list[Dim]) -> relax.Expr:
+    """State a tensor's shape where its symbolic sizes differ from `dims`."""
+    have = shape_of(x)
+    if all(op.arithmetic.equal(a, b) for a, b in zip(have, dims, strict=True)):
+        return x
+    for a, b in zip(have, dims, strict=True):
+        if is_static(a) and is_static(b) and a != b:
+            raise InvalidModel(f"a tensor of shape {have} where {dims} is needed")
+    return op.match_shape(x, dims, dtype_of(x))
+
+
+@converter("RotaryEmbedding", since=23)
+def rotary_embedding(op: Op) -> relax.Expr:
+    """Rotate the elements of each head by their position (RotaryEmbedding-23)."""
+    if op.ndim() == 4:
+        head_size = op.shape()[3]
+    else:
+        heads = int(op.attr("num_heads", 0))
+        if not heads:
+            raise InvalidModel("an input of rank 3 needs num_heads")
+        head_size = op.shape()[2] // heads
+    return rotary(
+        op, op.x(0), op.x(1), op.x(2), op.x(3) if op.has(3) else None, head_size,
+        int(op.attr("rotary_embedding_dim", 0)) or head_size,
+    )  # fmt: skip
+
+
+def rotary(
+    op: Op,
+    x: relax.Expr,
+    cosine: relax.Expr,
+    sine: relax.Expr,
+    positions: relax.Expr | None,
+    head_size: Any,
+    rotary_size: Any,
+) -> relax.Var:
+    """Emit a rotary embedding; the attribute `interleaved` selects the pairs."""
+    if not is_static(head_size) or not is_static(rotary_size):
+        raise op.unsupported("heads of symbolic size")
+    if shape_of(cosine)[-1] != rotary_size // 2 or shape_of(sine)[-1] != rotary_size // 2:
+        raise InvalidModel(f"tables of {shape_of(cosine)[-1]} angles for {rotary_size // 2} pairs")
+    interleaved = bool(op.attr("interleaved", op.attr("rotary_interleaved", 0)))
+    batch = shape_of(x)[0]
+    length = shape_of(x)[1 if len(shape_of(x)) == 3 else 2]
+    if positions is None:
+        cosine = as_shape(op, cosine, [batch, length, rotary_size // 2])
+        sine = as_shape(op, sine, [batch, length, rotary_size // 2])
+    elif len(shape_of(positions)) == 2:
+        positions = as_shape(op, positions, [batch, length])
+
+    def compute(*tensors: te.Tensor) -> te.Tensor:
+        return rotate(
+            *tensors[:3], tensors[3] if len(tensors) > 3 else None,
+            head_size=int(head_size), rotary_size=int(rotary_size), interleaved=interleaved,
+        )  # fmt: skip
+
+    tensors = [x, cosine, sine] + ([positions] if positions is not None else [])
+    return op.te(compute, *tensors, name="rotate")
+
+
+@converter("TensorScatter", since=24)
+def tensor_scatter(op: Op) -> relax.Expr:
+    """Write new elements of a sequence into a cache of fixed length (TensorScatter-24)."""
+    axis = normalize_axis(int(op.attr("axis", -2)), op.ndim())
+    if axis == 0:
+        raise InvalidModel("the batch axis cannot be the sequence axis")
+    mode = op.attr("mode", "linear")
+    wanted = list(op.shape())
+    wanted[axis] = op.shape(1)[axis]
+    update = as_shape(op, op.x(1), wanted)
+    tensors = [op.x(0), update]
+    if op.has(2):
+        tensors.append(as_shape(op, op.x(2), [op.shape()[0]]))
+
+    def compute(cache: te.Tensor, new: te.Tensor, starts: te.Tensor | None = None) -> te.Tensor:
+        length, count = cache.shape[axis], new.shape[axis]
+
+        def element(*i: Any) -> Any:
+            step = i[axis].astype("int64")
+            if starts is not None:
+                step = step - starts(i[0]).astype("int64")
+            if mode == "circular":
+                step = tirx.floormod(step, length)
+            inside = tirx.all(step >= 0, step < count)
+            fresh = new(*i[:axis], step, *i[axis + 1 :])
+            return tirx.if_then_else(inside, fresh, cache(*i))
+
+        return te.compute(cache.shape, element, name="tensor_scatter")
+
+    return op.te(compute, *tensors, name="tensor_scatter")
