@@ -1,4 +1,4 @@
-# make demo | test | lint | bench | conformance; the first use creates .venv and installs.
+# make demo | test | lint | bench | conformance | fuzz; the first use creates .venv and installs.
 
 PYTHON ?= python3
 VENV := .venv
@@ -9,7 +9,7 @@ PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 # (OpenCV, torchaudio, ...) stays out.
 TRAINED := 'rapidocr-onnxruntime>=1.4,<2' 'magika>=1.0,<2' 'silero-vad>=6,<7'
 
-.PHONY: demo test lint bench conformance
+.PHONY: demo test lint bench conformance fuzz
 
 demo: $(VENV)/.installed-demo
 	$(PY) tutorials/demo.py
@@ -27,6 +27,9 @@ bench: $(VENV)/.installed-bench
 
 conformance: $(VENV)/.installed-test
 	$(PY) -m tests.conformance.run_node_cases
+
+fuzz: $(VENV)/.installed-test
+	$(PY) -m tests.fuzz
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

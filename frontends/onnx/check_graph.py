@@ -9,7 +9,7 @@ import onnx
 
 from frontends.errors import InvalidModel
 from frontends.onnx.registry import normalize_domain
-from frontends.onnx.subgraphs import all_nodes, node_title, subgraphs_of
+from frontends.onnx.subgraphs import all_graphs, all_nodes, node_title, subgraphs_of
 
 # Protobuf's own limit of 100 nested messages ends a file at 32 levels of subgraphs.
 MAX_NESTING = 32
@@ -27,10 +27,38 @@ def check_graph(model: onnx.ModelProto, file: str) -> None:
             used before it is defined (a cycle), defined twice, nowhere, or shadows an outer one, or
             an attribute is given twice.
     """
+    _check_texts(model, file)
     _check_functions(model, file)
     _Names(file).check_graph(model.graph, [])
     for function in model.functions:
         _Names(file, in_function=True).check_function(function)
+
+
+def _check_texts(model: onnx.ModelProto, file: str) -> None:
+    """Check that names are text: protobuf returns what is not UTF-8 as bytes."""
+    for nodes in [model.graph.node, *(function.node for function in model.functions)]:
+        for node in all_nodes(nodes):
+            texts = [node.name, node.op_type, node.domain, node.overload, *node.input]
+            texts += [*node.output, *(attribute.name for attribute in node.attribute)]
+            texts += [attribute.ref_attr_name for attribute in node.attribute]
+            _require_text(texts, file)
+    for graph in all_graphs(model):
+        values = [*graph.input, *graph.output, *graph.initializer]
+        _require_text([value.name for value in values], file)
+        _require_text([sparse.values.name for sparse in graph.sparse_initializer], file)
+        for value in [*graph.input, *graph.output]:
+            dims = value.type.tensor_type.shape.dim
+            _require_text([dim.dim_param for dim in dims], file)
+    for function in model.functions:
+        texts = [function.name, function.domain, function.overload, *function.input]
+        _require_text([*texts, *function.output, *function.attribute], file)
+    _require_text([opset.domain for opset in model.opset_import], file)
+
+
+def _require_text(texts: Iterable[object], file: str) -> None:
+    for text in texts:
+        if isinstance(text, bytes):
+            raise InvalidModel(f"the name {text!r} is not UTF-8", file=file)
 
 
 def _check_functions(model: onnx.ModelProto, file: str) -> None:
@@ -44,6 +72,15 @@ def _check_functions(model: onnx.ModelProto, file: str) -> None:
     calls: dict[_Key, Counter[_Key]] = {}
     own: dict[_Key, tuple[int, int]] = {}  # nodes, depth of subgraphs
     main: _Key = ("", "", "")
+    for node in [n for part in [model.graph, *model.functions] for n in all_nodes(part.node)]:
+        body = bodies.get(_key(node))
+        if body and (len(node.input) > len(body.input) or len(node.output) > len(body.output)):
+            raise InvalidModel(
+                f"function {body.name!r} has {len(body.input)} inputs and {len(body.output)} "
+                "outputs, it is called with more",
+                node=node_title(node),
+                file=file,
+            )
     for key, nodes in [(main, model.graph.node), *((k, f.node) for k, f in bodies.items())]:
         called = Counter(_key(node) for node in all_nodes(nodes))
         calls[key] = Counter({name: count for name, count in called.items() if name in bodies})

@@ -8,6 +8,8 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
+from frontends.onnx.folded_size import result_elements
+
 # Folding a bigger result would trade a cheap run-time operator for a huge file.
 MAX_FOLDED_ELEMENTS = 1 << 26
 _GROWING = {"Expand", "Tile", "ConstantOfShape", "Range", "Resize", "Upsample", "Pad", "OneHot"}
@@ -36,9 +38,11 @@ def fold(
         inputs: Its inputs in order; None where an optional one is left out.
         opset: The opset version that the node is written for.
     """
-    if node.op_type in _GROWING and _grown_size(node, inputs) > _MAX_GROWN_ELEMENTS:
-        return None
-    if sum(array.size for array in inputs if array is not None) > MAX_FOLDED_ELEMENTS:
+    given = sum(array.size for array in inputs if array is not None)
+    grown = result_elements(node, inputs, opset)
+    if grown is None and node.op_type in _GROWING:
+        grown = _grown_size(node, inputs)
+    if given > MAX_FOLDED_ELEMENTS or (grown or 0) > max(given, _MAX_GROWN_ELEMENTS):
         return None
     names = [f"i{place}" if array is not None else "" for place, array in enumerate(inputs)]
     outputs = [f"o{place}" if name else "" for place, name in enumerate(node.output)]

@@ -43,18 +43,15 @@ def load_model(source: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.Model
         model = _parse(_read(path), name)
     else:
         raise InvalidModel(f"expected a path, bytes or ModelProto, got {type(source).__name__}")
-    try:
-        if not model.HasField("graph") or not model.opset_import:
-            raise InvalidModel("not an ONNX model: it has no graph or no opset", file=name)
-        if not model.graph.output:
-            raise InvalidModel("the graph has no outputs", file=name)
-        _check_opsets(model, name)
-        check_graph(model, name)
-        load_external_data(model, folder, name)
-        check_tensors(model, name)
-        _check_schema(model, name)
-    except UnicodeDecodeError as error:
-        raise InvalidModel(f"a name or a text is not UTF-8: {error}", file=name) from error
+    if not model.HasField("graph") or not model.opset_import:
+        raise InvalidModel("not an ONNX model: it has no graph or no opset", file=name)
+    if not model.graph.output:
+        raise InvalidModel("the graph has no outputs", file=name)
+    check_graph(model, name)
+    _check_opsets(model, name)
+    load_external_data(model, folder, name)
+    check_tensors(model, name)
+    _check_schema(model, name)
     return model, name
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -94,11 +95,23 @@ class InputShapes:
             wanted: int | str | None = overrides.get(axis)
             if wanted is None and dim.dim_param not in _MEANINGLESS:
                 wanted = self._renamed.get(dim.dim_param, dim.dim_param)
-            if wanted is None and dim.HasField("dim_value") and dim.dim_value >= 0:
-                wanted = dim.dim_value
+            if wanted is None and dim.HasField("dim_value"):
+                if dim.dim_value < -1:
+                    raise InvalidModel(
+                        f"dimension {axis} is negative: {dim.dim_value}",
+                        tensor=value.name,
+                        file=self._file,
+                    )
+                # Exporters write -1 for "unknown".
+                wanted = dim.dim_value if dim.dim_value >= 0 else None
             if wanted is None:
                 wanted = f"{sanitize(value.name)}_dim{axis}"
             shape.append(wanted if isinstance(wanted, int) else self.symbol(wanted))
+        # Sizes beyond 2^48 elements would overflow the 64-bit arithmetic on bytes and offsets.
+        if math.prod(max(size, 1) for size in shape if isinstance(size, int)) > 1 << 48:
+            raise InvalidModel(
+                f"no memory holds the shape {shape}", tensor=value.name, file=self._file
+            )
         return shape
 
     def symbol(self, name: str) -> tirx.Var:

@@ -19,7 +19,7 @@ from tests.fuzz.run_case import GOOD, run_case
 from tests.fuzz.seed_models import SEEDS, write_external_data
 
 
-def make_case(seed: int, number: int) -> tuple[str, bytes, bool]:
+def make_case(seed: str, number: int) -> tuple[str, bytes, bool]:
     """Return the seed model's name, the mutated bytes, and whether the case is compiled too."""
     source = random.Random(f"{seed}/{number}")
     name = sorted(SEEDS)[number % len(SEEDS)]
@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--count", type=int, default=2000, help="how many mutated files")
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
-    parser.add_argument("--seed", type=int, default=0, help="another seed makes other files")
+    parser.add_argument("--seed", default="0", help="another seed makes other files")
     parser.add_argument("--seconds", type=float, default=30.0, help="time limit of a case")
     parser.add_argument("--megabytes", type=int, default=2048, help="memory limit of a case")
     parser.add_argument("--keep", default="fuzz-failures", help="folder for files that fail")

@@ -1,0 +1,301 @@
+"""Malformed models: an error that names the place; no file outside the model's folder is read."""
+
+from __future__ import annotations
+
+import os
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import relaxc
+from frontends.errors import InvalidModel, UnsupportedOperator
+from frontends.onnx import import_onnx
+from tests.frontends.onnx.run_model import make_model, run_imported
+from tests.fuzz.malformed_models import Malformed, corpus, model, value
+
+CASES = dict(corpus())
+
+
+@pytest.mark.parametrize("make", CASES.values(), ids=CASES)
+def test_a_malformed_model_is_refused(make: Callable[[], Malformed]) -> None:
+    malformed = make()
+    with pytest.raises(InvalidModel) as caught:
+        import_onnx(malformed.model)
+    assert malformed.text in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["dangling_input", "initializer_that_claims_a_terabyte"])
+def test_the_error_names_the_file(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "wrong.onnx"
+    onnx.save(CASES[name]().model, path)
+    with pytest.raises(InvalidModel, match=r"wrong\.onnx"):
+        relaxc.compile(path)
+
+
+def test_every_truncation_is_refused_or_complete() -> None:
+    """A cut may end between two fields; what is left is then a smaller model, or none."""
+    data = model().SerializeToString()
+    refused = 0
+    for length in range(len(data)):
+        try:
+            import_onnx(data[:length])
+        except (InvalidModel, UnsupportedOperator):
+            refused += 1
+    assert refused >= len(data) - 3
+
+
+# Sizes -----------------------------------------------------------------------------------------
+
+
+def _constant(name: str, array: object, dtype: str = "int64") -> onnx.TensorProto:
+    return numpy_helper.from_array(np.asarray(array, dtype), name)
+
+
+TERA = 10**12
+
+
+@pytest.mark.parametrize(
+    ("node", "constants"),
+    [
+        (helper.make_node("ConstantOfShape", ["n"], ["big"]), {"n": [TERA]}),
+        (helper.make_node("Expand", ["c", "n"], ["big"]), {"c": [1.0], "n": [TERA]}),
+        (helper.make_node("Tile", ["c", "n"], ["big"]), {"c": [1.0], "n": [TERA]}),
+        (helper.make_node("Range", ["a", "n", "s"], ["big"]), {"a": 0, "n": TERA, "s": 1}),
+        (
+            helper.make_node("Pad", ["c", "n"], ["big"]),
+            {"c": [1.0], "n": [TERA, 0]},
+        ),
+        (helper.make_node("OneHot", ["i", "n", "v"], ["big"]), {"i": [1], "n": TERA, "v": [0, 1]}),
+        (helper.make_node("MatMul", ["col", "row"], ["big"]), {"col": "col", "row": "row"}),
+        (helper.make_node("Add", ["col", "row"], ["big"]), {"col": "col", "row": "row"}),
+        (
+            helper.make_node("Einsum", ["long", "long"], ["big"], equation="i,j->ij"),
+            {"long": "long"},
+        ),
+        (helper.make_node("Upsample", ["c", "f"], ["big"]), {"c": [1.0], "f": [1e12]}),
+        (
+            helper.make_node("Conv", ["img", "img"], ["big"], pads=[TERA, TERA]),
+            {"img": "img"},
+        ),
+        (helper.make_node("HannWindow", ["n"], ["big"]), {"n": TERA}),
+    ],
+    ids=lambda item: item.op_type if isinstance(item, onnx.NodeProto) else "",
+)
+def test_a_constant_of_a_terabyte_is_not_made(node: onnx.NodeProto, constants: dict) -> None:
+    """Neither folded nor refused silently: at most it is computed when the model runs."""
+    shapes = {"col": (200_000, 1), "row": (1, 200_000), "long": (200_000,), "img": (1, 1, 2)}
+    arrays = {
+        name: np.ones(shapes[content], "float32")
+        if isinstance(content, str)
+        else np.asarray(content, "int64" if name in "naisd" else "float32")
+        for name, content in constants.items()
+    }
+    last = helper.make_node("ReduceMax", ["big"], ["m"], keepdims=0)
+    cast = helper.make_node("Cast", ["m"], ["f"], to=TensorProto.FLOAT)
+    opset = 9 if node.op_type == "Upsample" else 17
+    made = make_model(
+        [node, last, cast, helper.make_node("Add", ["x", "f"], ["y"])],
+        {"x": ("float32", [2])},
+        ["y"],
+        arrays,
+        opset=opset,
+    )
+    tracemalloc.start()
+    try:
+        import_onnx(made)
+    except (InvalidModel, UnsupportedOperator) as error:
+        assert str(error)
+    finally:
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak < 400e6
+
+
+def test_a_sparse_tensor_of_a_terabyte_is_refused() -> None:
+    made = model([helper.make_node("ReduceMax", ["w"], ["y"])])
+    made.graph.sparse_initializer.append(
+        onnx.SparseTensorProto(
+            values=_constant("w", [1.0], "float32"), indices=_constant("", [5]), dims=[TERA]
+        )
+    )
+    with pytest.raises(UnsupportedOperator, match="'w'"):
+        import_onnx(made)
+
+
+def test_sparse_initializers_are_dense_tensors() -> None:
+    made = make_model(
+        [helper.make_node("Add", ["x", "w"], ["y"])], {"x": ("float32", [2, 3])}, ["y"]
+    )
+    for indices in ([1, 5], [[0, 1], [1, 2]]):
+        sparse = onnx.SparseTensorProto(
+            values=_constant("w", [4.0, 7.0], "float32"),
+            indices=_constant("", indices),
+            dims=[2, 3],
+        )
+        del made.graph.sparse_initializer[:]
+        made.graph.sparse_initializer.append(sparse)
+        (result,) = run_imported(made, {"x": np.zeros((2, 3), "float32")})
+        np.testing.assert_array_equal(result, [[0, 4, 0], [0, 0, 7]])
+
+
+# External data ---------------------------------------------------------------------------------
+
+
+def _external(folder: Path, **entries: str) -> Path:
+    weight = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[3])
+    weight.data_location = TensorProto.EXTERNAL
+    for key, text in {"location": "w.bin", "offset": "0", "length": "12", **entries}.items():
+        weight.external_data.add(key=key, value=text)
+    made = model([helper.make_node("Add", ["x", "w"], ["y"])], [weight])
+    path = folder / "model.onnx"
+    path.write_bytes(made.SerializeToString())
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a model's folder with a file of weights, and another one outside of it."""
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    for place in (inner, tmp_path):
+        (place / "w.bin").write_bytes(np.asarray([1, 2, 3, 4], "float32").tobytes())
+    return inner
+
+
+def test_external_data_in_the_folder_is_read(folder: Path) -> None:
+    (result,) = run_imported(_external(folder, offset="4"), {"x": np.zeros((2, 3), "float32")})
+    np.testing.assert_array_equal(result, [[2, 3, 4]] * 2)
+
+
+@pytest.mark.parametrize(
+    ("entries", "text"),
+    [
+        ({"location": "absent.bin"}, "missing"),
+        ({"location": ""}, "missing"),
+        ({"location": "."}, "missing"),
+        ({"location": "../w.bin"}, "outside"),
+        ({"location": "../inner/../w.bin"}, "outside"),
+        ({"location": "a/../../w.bin"}, "outside"),
+        ({"location": "/etc/hostname"}, "outside"),
+        ({"location": "w\0.bin"}, "cannot be read"),
+        ({"location": "w" * 5000}, "cannot be read"),
+        ({"offset": "8"}, "too short"),
+        ({"offset": "1000000000000000000"}, "too short"),
+        ({"offset": "-4"}, "offset -4"),
+        ({"offset": "four"}, "no number"),
+        ({"length": "1000000000000"}, "1000000000000 bytes"),
+        ({"length": "4"}, "4 bytes"),
+        ({"length": "-1"}, "-1 bytes"),
+    ],
+)
+def test_bad_external_data(folder: Path, entries: dict[str, str], text: str) -> None:
+    with pytest.raises(InvalidModel, match="'w'") as caught:
+        import_onnx(_external(folder, **entries))
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "loop"])
+def test_external_data_behind_a_link(folder: Path, kind: str) -> None:
+    if kind == "file":
+        (folder / "link").symlink_to(folder.parent / "w.bin")
+        path = _external(folder, location="link")
+    elif kind == "folder":
+        (folder / "link").symlink_to(folder.parent)
+        path = _external(folder, location="link/w.bin")
+    else:
+        (folder / "link").symlink_to("link")
+        path = _external(folder, location="link")
+    with pytest.raises(InvalidModel, match="'w'"):
+        import_onnx(path)
+
+
+def test_a_link_that_stays_inside_is_followed(folder: Path) -> None:
+    (folder / "link").symlink_to("w.bin")
+    assert import_onnx(_external(folder, location="link")).inputs[0].name == "x"
+
+
+def test_external_data_of_a_function_is_read_too(folder: Path) -> None:
+    """A tensor may hide in a subgraph or a function: the same rules hold there."""
+    hidden = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[3])
+    hidden.data_location = TensorProto.EXTERNAL
+    hidden.external_data.add(key="location", value="../w.bin")
+    function = helper.make_function(
+        "local",
+        "F0",
+        ["a"],
+        ["c"],
+        [
+            helper.make_node("Constant", [], ["b"], value=hidden),
+            helper.make_node("Add", ["a", "b"], ["c"]),
+        ],
+        [helper.make_opsetid("", 17)],
+    )
+    made = model([helper.make_node("F0", ["x"], ["y"], domain="local")], functions=[function])
+    (folder / "model.onnx").write_bytes(made.SerializeToString())
+    with pytest.raises(InvalidModel, match="outside"):
+        import_onnx(folder / "model.onnx")
+
+
+def test_external_data_without_a_folder(folder: Path) -> None:
+    with pytest.raises(InvalidModel, match="no folder"):
+        import_onnx(_external(folder).read_bytes())
+
+
+def test_a_pipe_is_no_model(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.onnx")
+    with pytest.raises(InvalidModel, match="regular file"):
+        import_onnx(tmp_path / "pipe.onnx")
+
+
+# Odd, and right --------------------------------------------------------------------------------
+
+
+def test_an_opset_from_the_future_is_unsupported() -> None:
+    with pytest.raises(UnsupportedOperator, match="9999"):
+        import_onnx(model(opset=9999))
+
+
+def test_a_graph_whose_output_is_its_input() -> None:
+    made = model([], output="x")
+    x = np.ones((2, 3), "float32")
+    np.testing.assert_array_equal(relaxc.compile(made, threads=1)(x), x)
+
+
+def test_nodes_of_one_name_and_very_long_names() -> None:
+    long = "n" * 100_000
+    nodes = [
+        helper.make_node("Relu", ["x"], [long], name="same"),
+        helper.make_node("Neg", [long], ["y"], name="same"),
+    ]
+    x = np.asarray([[-1, 2, 3]] * 2, "float32")
+    np.testing.assert_array_equal(relaxc.compile(model(nodes), threads=1)(x), -np.maximum(x, 0))
+
+
+def test_numbers_that_are_not_finite_are_computed_with() -> None:
+    node = helper.make_node("LeakyRelu", ["x"], ["y"], alpha=float("nan"))
+    x = np.asarray([[-1, 0.5, 2]], "float32")
+    made = model([node], inputs=[value("x", [1, 3])])
+    np.testing.assert_array_equal(relaxc.compile(made, threads=1)(x), [[np.nan, 0.5, 2]])
+
+
+def test_functions_may_call_the_same_one_often() -> None:
+    """A function called from two others is no recursion."""
+    calls = {"F0": ["F1", "F2"], "F1": ["F2"], "F2": ["Neg"]}
+    functions = []
+    for name, body in calls.items():
+        nodes = [
+            helper.make_node(op, [f"v{i}"], [f"v{i + 1}"], domain="local" if op != "Neg" else "")
+            for i, op in enumerate(body)
+        ]
+        opsets = [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]
+        functions.append(
+            helper.make_function("local", name, ["v0"], [f"v{len(body)}"], nodes, opsets)
+        )
+    made = model([helper.make_node("F0", ["x"], ["y"], domain="local")], functions=functions)
+    x = np.ones((2, 3), "float32")
+    np.testing.assert_array_equal(run_imported(made, {"x": x})[0], x)
