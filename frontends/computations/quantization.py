@@ -144,28 +144,23 @@ def dequantize(
     return te.compute(x.shape, element, name="dequantize")
 
 
-def requantize(
-    total: te.Tensor,
-    scale: te.Tensor,
-    zero: te.Tensor | None,
-    granularity: Granularity,
-    target: str,
-) -> te.Tensor:
-    """Return saturate(round(total * scale) + zero): int32 sums of products as `target`.
+def round_and_saturate(ratio: te.Tensor, zero: te.Tensor | None, target: str) -> te.Tensor:
+    """Return saturate(round(ratio) + zero) in the container of the integer dtype `target`.
 
     Args:
-        total: An int32 tensor.
-        scale: float32: one number or a vector along the axis; the product of the operands' scales
-            over the result's.
-        zero: The result's zero point, one number; None for 0.
-        granularity: Which element of `scale` belongs to which element.
+        ratio: Float numbers.
+        zero: Zero points that broadcast to `ratio`; None for 0.
         target: An integer dtype of at most 16 bits.
     """
-    whole = Granularity()
 
     def element(*place: Any) -> Any:
-        ratio = total(*place).astype("float32") * granularity.pick(scale, place)
-        offset = None if zero is None else whole.pick(zero, place)
-        return quantize_element(ratio, offset, target)
+        if zero is None:
+            return quantize_element(ratio(*place), None, target)
+        own = place[len(place) - len(zero.shape) :]
+        picked = [0 if is_one(size) else i for size, i in zip(zero.shape, own, strict=True)]
+        return quantize_element(ratio(*place), zero(*picked), target)
 
-    return te.compute(total.shape, element, name="requantize")
+    def is_one(size: Any) -> bool:
+        return isinstance(size, tirx.IntImm | int) and int(size) == 1
+
+    return te.compute(ratio.shape, element, name="round_and_saturate")

@@ -122,30 +122,3 @@ def _dilate(weight: np.ndarray, dilations: list[int]) -> np.ndarray:
     result = np.zeros((*weight.shape[:2], *sizes), dtype=weight.dtype)
     result[tuple(slice(None, None, step) for step in [1, 1, *dilations])] = weight
     return result
-
-
-@converter("ConvInteger")
-def conv_integer(op: Op) -> relax.Expr:
-    """Convolve 8-bit integers into int32, zero points taken off first."""
-
-    def centered(place: int, zero: int) -> relax.Expr:
-        wide = op.emit(R.astype(op.x(place), "int32"))
-        if not op.has(zero):
-            return wide
-        offset = op.emit(R.astype(op.x(zero), "int32"))
-        if op.ndim(zero) == 1 and place == 1:
-            column = [op.shape(zero)[0], *([1] * (op.ndim(1) - 1))]
-            offset = op.emit(R.reshape(offset, relax.ShapeExpr(column)))
-        return op.emit(R.subtract(wide, offset))
-
-    kernel = kernel_of(op)
-    window = read_window(op, kernel, op.shape(0)[2:])
-    return _CONV[len(kernel)](
-        centered(0, 2),
-        centered(1, 3),
-        list(window.strides),
-        window.padding,
-        list(window.dilations),
-        int(op.attr("group", 1)),
-        out_dtype="int32",
-    )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from tvm import relax
 from tvm.relax import op as R
@@ -44,26 +42,3 @@ def transposed(op: Op, place: int, axes: list[int]) -> relax.Expr:
     if known is not None:
         return op.const(np.ascontiguousarray(known.transpose(axes)), str(known.dtype))
     return op.emit(R.permute_dims(op.x(place), axes))
-
-
-@converter("Einsum")
-def einsum(op: Op) -> relax.Expr:
-    """Contract by an equation."""
-    operands = [op.x(place) for place in range(len(op.inputs))]
-    return R.einsum(relax.Tuple(operands), op.attr("equation").replace(" ", ""))
-
-
-@converter("MatMulInteger")
-def matmul_integer(op: Op) -> relax.Expr:
-    """Multiply 8-bit integers into int32, zero points taken off first."""
-
-    def centered(place: int, zero: int) -> Any:
-        wide = op.emit(R.astype(op.x(place), "int32"))
-        if not op.has(zero):
-            return wide
-        offset = op.emit(R.astype(op.x(zero), "int32"))
-        if op.ndim(zero) == 1 and place == 0:
-            offset = op.emit(R.expand_dims(offset, [-1]))  # one zero point a row
-        return op.emit(R.subtract(wide, offset))
-
-    return R.matmul(centered(0, 2), centered(1, 3))

@@ -8,7 +8,6 @@ from tvm import relax
 from tvm.relax import op as R
 
 from frontends.onnx.op import Op
-from frontends.onnx.operators.matmul import gemm
 from frontends.onnx.registry import converter
 
 MICROSOFT = "com.microsoft"
@@ -39,55 +38,6 @@ def quick_gelu(op: Op) -> relax.Expr:
     x = op.x()
     scaled = op.emit(R.multiply(x, op.const(op.attr("alpha", 1.702))))
     return R.multiply(x, op.emit(R.sigmoid(scaled)))
-
-
-@converter("FusedMatMul", domain=MICROSOFT)
-def fused_matmul(op: Op) -> relax.Expr:
-    """Return alpha * A' B', the last two axes transposed where the attributes say so."""
-    if op.attr("transBatchA", 0) or op.attr("transBatchB", 0):
-        raise op.unsupported("transBatchA and transBatchB")
-
-    def operand(place: int, flag: str) -> relax.Expr:
-        x, rank = op.x(place), op.ndim(place)
-        if not op.attr(flag, 0) or rank < 2:
-            return x
-        return op.emit(R.permute_dims(x, [*range(rank - 2), rank - 1, rank - 2]))
-
-    product = R.matmul(operand(0, "transA"), operand(1, "transB"))
-    alpha = float(op.attr("alpha", 1.0))
-    return product if alpha == 1.0 else R.multiply(op.emit(product), op.const(alpha))
-
-
-@converter("FusedGemm", domain=MICROSOFT)
-def fused_gemm(op: Op) -> relax.Expr:
-    """Return a Gemm followed by an activation."""
-    return _activated(op, gemm(op))
-
-
-@converter("FusedConv", domain=MICROSOFT)
-def fused_conv(op: Op) -> relax.Expr:
-    """Return a convolution, plus input 3 if given, followed by an activation."""
-    from frontends.onnx.operators.conv import conv
-
-    result = conv(op)
-    if op.has(3):
-        result = R.add(op.emit(result), op.x(3))
-    return _activated(op, result)
-
-
-def _activated(op: Op, x: relax.Expr) -> relax.Expr:
-    name = op.attr("activation", "")
-    simple = {"Relu": R.nn.relu, "Sigmoid": R.sigmoid, "Tanh": R.tanh}
-    if not name:
-        return x
-    if name in simple:
-        return simple[name](op.emit(x))
-    if name == "LeakyRelu":
-        return R.nn.leakyrelu(op.emit(x), float(op.attr("activation_params", [0.01])[0]))
-    if name == "Clip":
-        low, high = op.attr("activation_params")
-        return R.clip(op.emit(x), float(low), float(high))
-    raise op.unsupported(f"activation {name}")
 
 
 @converter("SkipLayerNormalization", domain=MICROSOFT)

@@ -1,0 +1,101 @@
+"""Weights quantized by blocks and packed several to a byte: MatMulNBits and GatherBlockQuantized."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import relax, te
+from tvm.relax import op as R
+
+from frontends.computations.packed_weights import dequantize_columns, unpack
+from frontends.errors import InvalidModel
+from frontends.onnx.dims import is_static
+from frontends.onnx.op import Op, normalize_axis
+from frontends.onnx.operators.cast import widen
+from frontends.onnx.registry import converter
+
+MICROSOFT = "com.microsoft"
+
+
+@converter("MatMulNBits", domain=MICROSOFT)
+def matmul_nbits(op: Op) -> relax.Expr:
+    """Multiply by a weight of 2, 4 or 8 bits, whose blocks along K have a scale each.
+
+    The weight stays packed in the model; a kernel unpacks it at run time.
+    """
+    bits, block = int(op.attr("bits", 4)), int(op.attr("block_size"))
+    depth, columns = int(op.attr("K")), int(op.attr("N"))
+    if bits not in (2, 4, 8):
+        raise op.unsupported(f"weights of {bits} bits")
+    if op.has(4):
+        raise op.unsupported("g_idx")
+    if op.attr("weight_prepacked", 0):
+        raise op.unsupported("a weight packed for one device")
+    if block < 16 or block & (block - 1) or depth < 1 or columns < 1:
+        raise InvalidModel(f"block_size {block}, K {depth}, N {columns}")
+    blocks = -(-depth // block)
+    packed = op.emit(R.reshape(op.x(1), relax.ShapeExpr([columns, blocks, block * bits // 8])))
+    scales = op.emit(R.reshape(op.x(2), relax.ShapeExpr([columns, blocks])))
+    tensors, is_packed = [packed, scales], False
+    if op.has(3):
+        is_packed = op.dtype(3) == "uint8"
+        width = -(-blocks * bits // 8) if is_packed else blocks
+        tensors.append(op.emit(R.reshape(op.x(3), relax.ShapeExpr([columns, width]))))
+
+    def compute(w: te.Tensor, s: te.Tensor, z: te.Tensor | None = None) -> te.Tensor:
+        return dequantize_columns(w, s, z, bits=bits, block=block, depth=depth)
+
+    weight = op.te(compute, *tensors, name="unpack_weight")
+    result = op.emit(R.matmul(op.x(0), weight))
+    return R.add(result, op.x(5)) if op.has(5) else result
+
+
+@converter("GatherBlockQuantized", domain=MICROSOFT)
+def gather_block_quantized(op: Op) -> Any:
+    """Gather rows of a block-quantized table and dequantize them only."""
+    rank = op.ndim(0)
+    gather = normalize_axis(int(op.attr("gather_axis", 0)), rank)
+    quantize = normalize_axis(int(op.attr("quantize_axis", 1)), rank)
+    block, bits = int(op.attr("block_size", 128)), int(op.attr("bits", 4))
+    if gather == quantize or gather != 0 or quantize != rank - 1:
+        raise op.unsupported(f"gather_axis {gather} with quantize_axis {quantize}")
+    packed = op.dtype(0) == "uint8"
+    data, _ = widen(op, op.x(0), op.dtype(0), "float32")
+    if block < 1:
+        raise op.unsupported("one block for a whole axis")
+
+    indices, length = op.x(1), op.shape(0)[0]
+    if not is_static(length):
+        raise op.unsupported("a table of symbolic size")
+    negative = op.emit(R.less(indices, op.const(0, op.dtype(1))))
+    wrapped = op.emit(R.add(indices, op.const(length, op.dtype(1))))
+    indices = op.emit(R.where(negative, wrapped, indices))
+
+    def rows(place: int, x: relax.Expr | None = None) -> relax.Expr:
+        source = op.x(place) if x is None else x
+        return op.emit(R.take(source, indices, axis=0, mode="clip"))
+
+    tensors = [rows(0, data), rows(2)]
+    if op.has(3):
+        tensors.append(rows(3))
+    target = op.dtype(2)
+
+    def compute(x: te.Tensor, s: te.Tensor, z: te.Tensor | None = None) -> te.Tensor:
+        wide = x.shape[-1] * (8 // bits) if packed else x.shape[-1]
+
+        def element(*place: Any) -> Any:
+            outer, last = list(place[:-1]), place[-1]
+            group = last // block
+            if packed:
+                value = unpack(x, outer, last, bits).astype("int32")
+                zero = 2 ** (bits - 1) if z is None else unpack(z, outer, group, bits)
+                value = value - zero
+            else:
+                value = x(*outer, last).astype("int32" if "int" in x.dtype else "float32")
+                if z is not None:
+                    value = value - z(*outer, group).astype("int32")
+            return (value.astype("float32") * s(*outer, group).astype("float32")).astype(target)
+
+        return te.compute((*x.shape[:-1], wide), element, name="dequantize_rows")
+
+    return op.te(compute, *tensors, name="gather_block_quantized")
