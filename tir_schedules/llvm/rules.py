@@ -8,6 +8,7 @@ from tir_schedules.rule import Rule
 def llvm_rules() -> list[Rule]:
     """Return the rules in the order they are asked; the last one takes anything."""
     from tir_schedules.llvm import (
+        annotated_loops,
         batch_matmul,
         conv2d_nchwc,
         depthwise_conv2d,
@@ -21,6 +22,7 @@ def llvm_rules() -> list[Rule]:
     )
 
     return [
+        annotated_loops.RULE,
         conv2d_nchwc.RULE,
         depthwise_conv2d.RULE,
         matmul.RULE,
