@@ -1,4 +1,4 @@
-"""Weights quantized by blocks and packed several to a byte: MatMulNBits and GatherBlockQuantized."""
+"""Weights quantized by blocks and packed in bytes: MatMulNBits and GatherBlockQuantized."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def gather_block_quantized(op: Op) -> Any:
                 zero = 2 ** (bits - 1) if z is None else unpack(z, outer, group, bits)
                 value = value - zero
             else:
-                value = x(*outer, last).astype("int32" if "int" in x.dtype else "float32")
+                value = x(*outer, last).astype("int32" if "int" in str(x.dtype) else "float32")
                 if z is not None:
                     value = value - z(*outer, group).astype("int32")
             return (value.astype("float32") * s(*outer, group).astype("float32")).astype(target)

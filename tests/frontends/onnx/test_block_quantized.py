@@ -1,0 +1,100 @@
+"""Weights packed several to a byte, against ONNX Runtime."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from onnx import TensorProto
+
+from frontends.errors import UnsupportedOperator
+from frontends.onnx import import_onnx
+from tests.frontends.onnx.quantized_models import check, run_compiled, single_node
+
+RNG = np.random.default_rng(5)
+MICROSOFT = "com.microsoft"
+FLOAT = TensorProto.FLOAT
+
+
+def packed(*shape: int) -> np.ndarray:
+    return RNG.integers(0, 256, shape).astype("uint8")
+
+
+def matmul_inputs(bits: int, block: int, depth: int, zeros: str) -> list[np.ndarray | None]:
+    """Return x, weight, scales, zero points for 6 columns."""
+    columns, blocks = 6, -(-depth // block)
+    zero: np.ndarray | None = None
+    if zeros == "packed":
+        zero = packed(columns, -(-blocks * bits // 8))
+    elif zeros == "floats":
+        zero = (RNG.random((columns, blocks)) * 2**bits).astype("float32")
+    return [
+        RNG.standard_normal((2, 3, depth)).astype("float32"),
+        packed(columns, blocks, block * bits // 8),
+        (RNG.random((columns, blocks)) * 0.1).astype("float32"),
+        zero,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("bits", "block", "depth", "zeros"),
+    [
+        (4, 32, 96, "none"), (4, 32, 96, "packed"), (4, 32, 72, "floats"),
+        (8, 16, 40, "none"), (8, 16, 40, "packed"), (2, 16, 48, "none"), (2, 16, 48, "packed"),
+    ],
+)  # fmt: skip
+def test_matmul_nbits(bits: int, block: int, depth: int, zeros: str) -> None:
+    """A last block may be incomplete, and a row of zero points end inside a byte."""
+    check(
+        "MatMulNBits", matmul_inputs(bits, block, depth, zeros), [FLOAT], domain=MICROSOFT,
+        constant=(1, 2) if zeros == "none" else (1, 2, 3), bits=bits, block_size=block, K=depth,
+        N=6, tolerance=1e-4,
+    )  # fmt: skip
+
+
+def test_matmul_nbits_with_bias_and_flat_parameters() -> None:
+    x, weight, scales, zero = matmul_inputs(4, 16, 32, "packed")
+    bias = RNG.standard_normal(6).astype("float32")
+    assert scales is not None and zero is not None
+    inputs = [x, weight, scales.reshape(-1), zero.reshape(-1), None, bias]
+    check(
+        "MatMulNBits", inputs, [FLOAT], domain=MICROSOFT, constant=(1, 2, 3, 5), bits=4,
+        block_size=16, K=32, N=6, tolerance=1e-4,
+    )  # fmt: skip
+
+
+def test_group_indices_are_refused() -> None:
+    inputs = [*matmul_inputs(4, 16, 32, "none"), np.zeros(32, "int32")]
+    model, _ = single_node(
+        "MatMulNBits", inputs, [FLOAT], domain=MICROSOFT, constant=(1, 2, 4), bits=4,
+        block_size=16, K=32, N=6,
+    )  # fmt: skip
+    with pytest.raises(UnsupportedOperator, match="g_idx"):
+        import_onnx(model)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("zeros", [False, True])
+def test_gather_of_packed_rows(bits: int, zeros: bool) -> None:
+    rows, width, block = 7, 64, 16
+    inputs = [
+        packed(rows, width * bits // 8), np.array([[3, -1, 0]]),
+        (RNG.random((rows, width // block)) * 0.1).astype("float32"),
+        packed(rows, width // block * bits // 8) if zeros else None,
+    ]  # fmt: skip
+    check(
+        "GatherBlockQuantized", inputs, [FLOAT], domain=MICROSOFT, bits=bits, block_size=block,
+        constant=(0, 2, 3) if zeros else (0, 2), gather_axis=0, quantize_axis=1,
+    )  # fmt: skip
+
+
+def test_gather_of_sub_byte_rows() -> None:
+    table = RNG.integers(-8, 8, (5, 32)).astype(ml_dtypes.int4)
+    scales = (RNG.random((5, 2)) * 0.1).astype("float32")
+    model, feeds = single_node(
+        "GatherBlockQuantized", [table, np.array([4, 0, -2]), scales], [FLOAT], domain=MICROSOFT,
+        block_size=16, constant=(0, 2), gather_axis=0, quantize_axis=1,
+    )  # fmt: skip
+    (result,) = run_compiled(model, feeds)
+    expected = table.astype("float32") * np.repeat(scales, 16, axis=1)
+    np.testing.assert_allclose(result, expected[[4, 0, 3]], rtol=1e-6)
