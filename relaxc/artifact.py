@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from frontends.imported_model import TensorSpec
+from relaxc.buckets import Buckets
 from relaxc.errors import IncompatibleArtifact, InvalidInput, InvalidModel
 from relaxc.quiet_stderr import without_stderr_lines
 from relaxc.report import Report
@@ -52,7 +53,8 @@ class Metadata:
     """What the trailer holds.
 
     `target` is TVM's target dict, `cpu_features` are LLVM's names of the instruction sets the
-    code may use (empty for other targets), `tvm_version` and `relaxc_version` wrote the file.
+    code may use (empty for other targets), `tvm_version` and `relaxc_version` wrote the file,
+    `buckets` are the sizes that it holds versions of the model for.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -63,6 +65,7 @@ class Metadata:
     tvm_version: str
     relaxc_version: str
     report: Report
+    buckets: Buckets = Buckets()
 
     def to_bytes(self) -> bytes:
         """Return the metadata as UTF-8 JSON."""
@@ -70,6 +73,7 @@ class Metadata:
         data["inputs"] = [spec.to_json() for spec in self.inputs]
         data["outputs"] = [spec.to_json() for spec in self.outputs]
         data["report"] = self.report.to_dict()
+        data["buckets"] = self.buckets.to_json()
         return json.dumps(data).encode()
 
     @staticmethod
@@ -84,6 +88,7 @@ class Metadata:
         fields["outputs"] = tuple(TensorSpec.from_json(spec) for spec in fields["outputs"])
         fields["cpu_features"] = tuple(fields["cpu_features"])
         fields["report"] = Report.from_dict(fields["report"])
+        fields["buckets"] = Buckets.from_json(fields["buckets"])
         return Metadata(**fields)
 
 

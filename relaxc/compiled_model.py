@@ -13,6 +13,7 @@ from tvm import relax
 from frontends.imported_model import TensorSpec
 from relaxc.artifact import Metadata, check_cpu, save_artifact
 from relaxc.bind_inputs import check_input, from_tensor, kind_of, order_arguments, to_tensor
+from relaxc.buckets import Buckets, crop, entry_name, pad
 from relaxc.errors import IncompatibleArtifact, InvalidInput
 from relaxc.report import Report
 from relaxc.stored_elements import from_stored, to_stored
@@ -60,6 +61,11 @@ class CompiledModel:
         return self._metadata.threads
 
     @property
+    def buckets(self) -> Buckets:
+        """The sizes it holds special versions for; `buckets.choose` tells which one a call runs."""
+        return self._metadata.buckets
+
+    @property
     def report(self) -> Report:
         """What each pass did, and what the compiled model costs."""
         return self._metadata.report
@@ -96,19 +102,26 @@ class CompiledModel:
                 raise InvalidInput(f"input {spec.name!r}: {fault.message}") from None
             check_input(spec, value, sizes)
         kind = _output_kind(kinds)
-        main, device = self._machine()
+        found = {name: size for name, (size, _) in sizes.items()}
+        bucket = self.buckets.choose(found)
+        if bucket is not None:
+            values = [pad(v, spec, bucket) for v, spec in zip(values, self.inputs, strict=True)]
+            kinds = [kind_of(value) for value in values]
+        main, device = self._machine("main" if bucket is None else entry_name(bucket))
         tensors = [
             to_tensor(to_stored(value, k, spec.dtype), k, device)
             for value, k, spec in zip(values, kinds, self.inputs, strict=True)
         ]
         use_threads(self.threads)
         result = main(*tensors)
-        if isinstance(result, tvm.runtime.Tensor):
-            return from_stored(from_tensor(result, kind), kind, self.outputs[0].dtype)
-        return tuple(
+        single = isinstance(result, tvm.runtime.Tensor)
+        arrays = [
             from_stored(from_tensor(tensor, kind), kind, spec.dtype)
-            for tensor, spec in zip(result, self.outputs, strict=True)
-        )
+            for tensor, spec in zip([result] if single else result, self.outputs, strict=True)
+        ]
+        if bucket is not None:
+            arrays = [crop(a, spec, found) for a, spec in zip(arrays, self.outputs, strict=True)]
+        return arrays[0] if single else tuple(arrays)
 
     def save(self, path: str | Path) -> Path:
         """Write the model as one `.so`: code, weights, names, shapes, target and version.
@@ -132,8 +145,8 @@ class CompiledModel:
         kind = self._metadata.target.get("kind")
         return f"<CompiledModel ({show(self.inputs)}) -> ({show(self.outputs)}) for {kind}>"
 
-    def _machine(self) -> tuple[Any, Any]:
-        """Return this thread's entry function and the device it runs on."""
+    def _machine(self, entry: str) -> tuple[Any, Any]:
+        """Return one of this thread's entry functions and the device it runs on."""
         state = getattr(self._local, "state", None)
         if state is None:
             device = self._device()
@@ -142,9 +155,12 @@ class CompiledModel:
                     jit = getattr(self._executable, "jit", None)
                     self._module = jit() if jit is not None else self._executable
                 machine = relax.VirtualMachine(self._module, device)
-            # The function does not keep its machine alive, so both are stored.
-            state = self._local.state = (machine, machine["main"], device)
-        return state[1], state[2]
+            # The functions do not keep their machine alive, so both are stored.
+            state = self._local.state = (machine, {}, device)
+        machine, entries, device = state
+        if entry not in entries:
+            entries[entry] = machine[entry]
+        return entries[entry], device
 
     def _device(self) -> Any:
         kind = str(self._metadata.target.get("kind", "llvm"))

@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from tvm.target import Target
 
 from frontends.imported_model import ImportedModel, TensorSpec
 from relaxc.artifact import Metadata, installed_tvm_version, isa_features
+from relaxc.buckets import Buckets, entry_name, fix_sizes, name_buckets, split_buckets
 from relaxc.compiled_model import CompiledModel
 from relaxc.errors import CompileError, InvalidInput, InvalidModel, RelaxcError
 from relaxc.progress import Progress, phase_progress
@@ -24,6 +26,7 @@ from relaxc.report import Report
 from relaxc.thread_pool import available_cores
 
 if TYPE_CHECKING:
+    from relax_passes.pass_base import PassContext
     from relax_passes.pipeline import Pipeline
 
 PRECISIONS = ("float32",)
@@ -51,7 +54,10 @@ def compile(  # the name is the public API's
         target: "llvm" (this machine), "cuda", or any TVM target or target dict; the device need
             not be present.
         precision: Arithmetic of the heavy operators: "float32".
-        dynamic_shapes: Which dimensions are symbolic, as the frontend takes it.
+        dynamic_shapes: Which dimensions are symbolic, fixed or have buckets. For an ONNX file
+            `{"x": {0: "batch", 2: 224, 3: [16, 64]}}`: a name makes a dimension symbolic, a number
+            fixes it, a list compiles a version for each of its sizes next to the symbolic one
+            (`relaxc.buckets`). For a `torch.nn.Module` it is what `torch.export` takes.
         threads: Threads to schedule for and to run with; all available cores by default.
         debug: Verify more and trade speed for it.
         passes: The pipeline; `relax_passes.pipeline.default_pipeline()` by default.
@@ -69,6 +75,8 @@ def compile(  # the name is the public API's
         raise InvalidInput(f"unknown precision {precision!r}, expected one of {PRECISIONS}")
     if threads is not None and (not isinstance(threads, int) or threads < 1):
         raise InvalidInput(f"threads must be a positive number, got {threads!r}")
+    _check_types(source, dynamic_shapes, passes, dump_dir)
+    lists = split_buckets(dynamic_shapes) if _is_onnx(source) else {}
     count = threads or available_cores()
     resolved = resolve_target(target, count)
     dump_path = _prepare_dump_dir(dump_dir)
@@ -76,9 +84,18 @@ def compile(  # the name is the public API's
     with phase_progress(progress) as show:
         with clock.phase("import"):
             imported = import_source(source, example_inputs, dynamic_shapes)
-        return _compile_imported(
-            imported, resolved, count, precision, debug, passes, dump_path, show, clock
-        )
+            buckets, names = name_buckets(imported, lists)
+            versions = {
+                entry_name(sizes): import_source(
+                    source,
+                    dynamic_shapes=fix_sizes(
+                        dynamic_shapes, lists, {key: sizes[name] for key, name in names.items()}
+                    ),
+                )
+                for sizes in buckets.versions()
+            }
+        job = _Job(resolved, count, precision, debug, passes, dump_path, show, clock)
+        return job.compile(imported, buckets, versions)
 
 
 def import_source(
@@ -94,8 +111,8 @@ def import_source(
         return from_ir_module(source)
     home = type(source).__module__.split(".")[0]
     is_path = isinstance(source, str | os.PathLike)
-    if is_path and not Path(source).is_file():
-        what = "is a folder" if Path(source).is_dir() else "no such file"
+    if is_path and not _is_file(source):
+        what = "is a folder" if str(source) and Path(source).is_dir() else "no such file"
         raise InvalidModel(f"cannot read the model: {what}", file=str(source))
     if is_path or (home == "onnx" and type(source).__name__ == "ModelProto"):
         from frontends.onnx import import_onnx
@@ -111,6 +128,50 @@ def import_source(
         "expected a path, an onnx.ModelProto, a torch.nn.Module, an ExportedProgram or a "
         f"tvm.IRModule, got {type(source).__name__}"
     )
+
+
+def _is_file(path: Any) -> bool:
+    try:
+        return Path(path).is_file()
+    except (OSError, ValueError):  # a name too long, or with a NUL byte
+        return False
+
+
+def _is_onnx(source: Any) -> bool:
+    home = type(source).__module__.split(".")[0]
+    is_proto = home == "onnx" and type(source).__name__ == "ModelProto"
+    return is_proto or isinstance(source, str | os.PathLike)
+
+
+def _check_types(source: Any, dynamic_shapes: Any, passes: Any, dump_dir: Any) -> None:
+    """Refuse options of a wrong type before anything runs.
+
+    Raises:
+        InvalidInput: Naming the option.
+    """
+    from relax_passes.pipeline import Pipeline
+
+    if passes is not None and not isinstance(passes, Pipeline):
+        raise InvalidInput(f"passes must be a Pipeline, got {type(passes).__name__}")
+    if dump_dir is not None and not isinstance(dump_dir, str | os.PathLike):
+        raise InvalidInput(f"dump_dir must be a path, got {type(dump_dir).__name__}")
+    if dynamic_shapes is None:
+        return
+    if isinstance(source, tvm.IRModule):
+        raise InvalidInput("dynamic_shapes: the dimensions of a tvm.IRModule are its own")
+    if not isinstance(dynamic_shapes, Mapping | list | tuple) or (
+        _is_onnx(source) and not isinstance(dynamic_shapes, Mapping)
+    ):
+        raise InvalidInput(
+            "dynamic_shapes must be a dict from input names to dimensions, got "
+            f"{type(dynamic_shapes).__name__}"
+        )
+    for name, dims in dynamic_shapes.items() if _is_onnx(source) else ():
+        if not isinstance(dims, Mapping | list | tuple):
+            raise InvalidInput(
+                f"dynamic_shapes: the dimensions are a dict by axis or a list, not {dims!r}",
+                tensor=str(name),
+            )
 
 
 def from_ir_module(mod: tvm.IRModule) -> ImportedModel:
@@ -159,48 +220,95 @@ def resolve_target(target: str | Mapping[str, Any] | Target, threads: int) -> Ta
         raise InvalidInput(f"unknown target {target!r}: {lines[-1]}") from fault
 
 
-def _compile_imported(
-    imported: ImportedModel,
-    target: Target,
-    threads: int,
-    precision: str,
-    debug: bool,
-    passes: Pipeline | None,
-    dump_dir: Path | None,
-    show: Progress,
-    clock: _PhaseClock,
-) -> CompiledModel:
-    import relaxc
-    from relax_passes.build import build_executable
-    from relax_passes.pass_base import PassContext
-    from relax_passes.pipeline import default_pipeline
-    from tir_schedules.machine import Machine
+@dataclass
+class _Job:
+    """One compilation: everything but the model."""
 
-    ctx = PassContext(target, Machine.from_target(target), threads, precision, debug)
-    pipeline = passes if passes is not None else default_pipeline()
+    target: Target
+    threads: int
+    precision: str
+    debug: bool
+    passes: Pipeline | None
+    dump_dir: Path | None
+    show: Progress
+    clock: _PhaseClock
 
-    def on_phase(name: str, index: int, total: int) -> None:
-        clock.start(name)
-        show(name, index, total + 1)
+    def compile(
+        self, imported: ImportedModel, buckets: Buckets, versions: Mapping[str, ImportedModel]
+    ) -> CompiledModel:
+        """Carry the model, and its version for each bucket, through the pipeline; build them."""
+        import relaxc
+        from relax_passes.build import build_executable
+        from relax_passes.merge_modules import merge_modules
 
-    with clock.guard():
-        module = pipeline.run(imported.module, ctx, dump_dir=dump_dir, on_phase=on_phase)
-        clock.start("build")
-        show("build", len(pipeline.phases) + 1, len(pipeline.phases) + 1)
-        executable = build_executable(module, ctx)
-    clock.stop()
-    report = Report.from_log(ctx.log, clock.seconds, imported.source)
-    metadata = Metadata(
-        inputs=imported.inputs,
-        outputs=imported.outputs,
-        target=target_dict(target),
-        cpu_features=isa_features(target),
-        threads=threads,
-        tvm_version=installed_tvm_version(),
-        relaxc_version=relaxc.__version__,
-        report=report,
-    )
-    return CompiledModel(executable, metadata)
+        ctx = self._context()
+        with self.clock.guard():
+            module = self._run(imported, ctx, self.dump_dir)
+            if versions:
+                self.clock.start("buckets")
+                buckets = self._prove_padding(imported, buckets, ctx)
+                compiled = {
+                    entry: self._run(
+                        version, self._context(), self.dump_dir and self.dump_dir / entry
+                    )
+                    for entry, version in versions.items()
+                }
+                module = merge_modules(module, compiled)
+            self.clock.start("build")
+            self.show("build", 1, 1)
+            executable = build_executable(module, ctx)
+        self.clock.stop()
+        report = Report.from_log(ctx.log, self.clock.seconds, imported.source)
+        metadata = Metadata(
+            inputs=imported.inputs,
+            outputs=imported.outputs,
+            target=target_dict(self.target),
+            cpu_features=isa_features(self.target),
+            threads=self.threads,
+            tvm_version=installed_tvm_version(),
+            relaxc_version=relaxc.__version__,
+            report=report,
+            buckets=buckets,
+        )
+        return CompiledModel(executable, metadata)
+
+    def _context(self) -> PassContext:
+        from relax_passes.pass_base import PassContext
+        from tir_schedules.machine import Machine
+
+        machine = Machine.from_target(self.target)
+        return PassContext(self.target, machine, self.threads, self.precision, self.debug)
+
+    def _run(
+        self, imported: ImportedModel, ctx: PassContext, dump_dir: Path | None
+    ) -> tvm.IRModule:
+        from relax_passes.pipeline import default_pipeline
+
+        pipeline = self.passes if self.passes is not None else default_pipeline()
+
+        def on_phase(name: str, index: int, total: int) -> None:
+            self.clock.start(name)
+            self.show(name, index, total + 1)
+
+        return pipeline.run(imported.module, ctx, dump_dir=dump_dir, on_phase=on_phase)
+
+    def _prove_padding(
+        self, imported: ImportedModel, buckets: Buckets, ctx: PassContext
+    ) -> Buckets:
+        """Find out along which dimensions a call may be padded to its bucket."""
+        from relax_passes.analysis.independent_axis import padding_obstacle
+
+        padded = []
+        for name, sizes in buckets.sizes.items():
+            obstacle = padding_obstacle(imported.module, name, ctx)
+            shown = ", ".join(map(str, sizes))
+            if obstacle is None:
+                padded.append(name)
+                ctx.log.fire("buckets", f"{name}: {shown}, other sizes are padded")
+            else:
+                ctx.log.fire("buckets", f"{name}: {shown}, other sizes run the symbolic version")
+                ctx.log.decline("buckets", f"padding {name}", obstacle)
+        return replace(buckets, padded=tuple(padded))
 
 
 def target_dict(target: Target) -> dict[str, Any]:

@@ -13,7 +13,10 @@ from tvm import tirx
 from frontends.errors import InvalidModel
 from frontends.onnx.dims import Dim, DimArithmetic
 
-DynamicShapes = Mapping[str, Mapping[int, int | str] | Sequence[int | str | None]]
+# What may be said of a dimension: its size, its name, the sizes of its buckets (which make it
+# symbolic here), or nothing.
+Wanted = int | str | Sequence[int] | None
+DynamicShapes = Mapping[str, Mapping[int, Wanted] | Sequence[Wanted]]
 
 # Exporters write these where they mean "unknown": two of them need not be equal.
 _MEANINGLESS = {"", "?", "None", "none", "-1", "unk", "unknown"}
@@ -50,25 +53,37 @@ class InputShapes:
             self._add_override(by_name[name], wanted)
 
     def _add_override(self, value: onnx.ValueInfoProto, wanted: Any) -> None:
-        pairs = wanted.items() if isinstance(wanted, Mapping) else enumerate(wanted)
         declared = value.type.tensor_type.shape.dim
+        if not isinstance(wanted, Mapping) and len(wanted) != len(declared):
+            raise InvalidModel(
+                f"dynamic_shapes: {len(wanted)} dimensions are given, the input has "
+                f"{len(declared)}",
+                tensor=value.name,
+                file=self._file,
+            )
+        pairs = wanted.items() if isinstance(wanted, Mapping) else enumerate(wanted)
         own = self._overrides.setdefault(value.name, {})
         for axis, dim in pairs:
             if dim is None:
                 continue
-            if not -len(declared) <= axis < len(declared):
+            if not isinstance(axis, int) or not -len(declared) <= axis < len(declared):
                 raise InvalidModel(
                     f"dynamic_shapes: axis {axis} is out of range for rank {len(declared)}",
                     tensor=value.name,
                     file=self._file,
                 )
-            if isinstance(dim, bool) or not isinstance(dim, (int, str)) or dim == "":
+            axis %= len(declared)
+            if isinstance(dim, (list, tuple)):
+                # Where the file gives no name, the symbol takes the input's.
+                named = declared[axis].dim_param not in _MEANINGLESS
+                dim = declared[axis].dim_param if named else f"{value.name}_dim{axis}"
+            wrong = isinstance(dim, bool) or not isinstance(dim, (int, str))
+            if wrong or dim == "" or (isinstance(dim, int) and dim < 0):
                 raise InvalidModel(
                     f"dynamic_shapes: a dimension is a size or a name, not {dim!r}",
                     tensor=value.name,
                     file=self._file,
                 )
-            axis %= len(declared)
             own[axis] = dim
             param = declared[axis].dim_param
             if param not in _MEANINGLESS:
