@@ -31,6 +31,8 @@ def transform_scores(emit: Emit, scores: relax.Expr, name: str) -> relax.Expr:
         return scores
     if name == "LOGISTIC":
         return emit(R.sigmoid(scores))
+    if name.startswith("SOFTMAX") and int(scores.ty.shape.values[1]) == 1:
+        raise UnsupportedOperator(f"{name} of a single score, which runtimes take differently")
     if name == "SOFTMAX":
         return emit(R.nn.softmax(scores, 1))
     if name == "SOFTMAX_ZERO":

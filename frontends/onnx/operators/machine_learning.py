@@ -270,8 +270,15 @@ def linear_classifier(op: Op) -> Any:
     weights = weights.reshape(-1, width)
     scores = linear_scores(op, weights, op.attr("intercepts"))
     if weights.shape[0] == 1 and len(labels) == 2:
+        if transform not in ("", "NONE", "LOGISTIC"):
+            raise op.unsupported(f"{transform} of a single score, which runtimes take differently")
         positive = op.emit(R.greater(scores, op.const(0, "float32")))
-        scores = op.emit(R.concat([op.emit(R.negative(scores)), scores], 1))
+        if transform == "LOGISTIC":
+            other = op.emit(R.negative(scores))
+        else:
+            # As in ONNX Runtime, the score of a model that gives probabilities.
+            other = op.emit(R.subtract(op.const(1, "float32"), scores))
+        scores = op.emit(R.concat([other, scores], 1))
         names = op.emit(
             R.where(positive, op.const(labels[1], "int64"), op.const(labels[0], "int64"))
         )

@@ -33,8 +33,8 @@ def tree_ensemble_regressor(op: Op) -> relax.Expr:
 def tree_ensemble_classifier(op: Op) -> Any:
     """Return the label of the greatest sum of votes, and the sums (versions 1 and 3).
 
-    If all votes are for one class of two, the other one's score is 1 - score, or -score where
-    a transform follows that expects signed scores, as ONNX Runtime does.
+    If all votes are for one class of two, the other one's score is 1 - score for votes that look
+    like probabilities (none is negative, no transform), else -score, as in ONNX Runtime.
     """
     labels = integer_labels(op, "classlabels_int64s")
     trees = _legacy_tables(op, "class")
@@ -58,18 +58,18 @@ def _binary(
     op: Op, trees: TreeTables, scores: relax.Expr, labels: np.ndarray, voted: int, transform: str
 ) -> Any:
     """Return label and scores of two classes of which one has votes."""
+    if transform not in ("", "NONE", "LOGISTIC"):
+        raise op.unsupported(f"{transform} of a single score, which runtimes take differently")
+    if len(_array(op, "base_values", "float64")) > 1:
+        raise op.unsupported("base values of both classes where only one has votes")
     score = op.emit(R.strided_slice(scores, [1], [voted], [voted + 1]))
-    base = _base_values(op, trees)
-    if base is not None and base.size:
-        # Of two base values the second counts, whichever class is voted for.
-        score = op.emit(R.add(score, op.const(base[-1], str(base.dtype))))
-    score = _as_float(op, score)
+    score = _as_float(op, _add_base_values(op, score, 1))
     positive_weights = bool((trees.weights >= 0).all())
     threshold = 0.5 if positive_weights else 0.0
     above = op.emit(R.greater(score, op.const(threshold, "float32")))
     names = op.emit(R.where(above, op.const(labels[1], "int64"), op.const(labels[0], "int64")))
     names = op.emit(R.squeeze(names, [1]))
-    if positive_weights and transform in ("", "NONE", "PROBIT"):
+    if positive_weights and transform != "LOGISTIC":
         other = op.emit(R.subtract(op.const(1, "float32"), score))
     else:
         other = op.emit(R.negative(score))
@@ -254,11 +254,6 @@ def _members(op: Op, modes: np.ndarray, number: str) -> tuple[np.ndarray, np.nda
     sizes = np.zeros(len(modes), "int64")
     sizes[is_member] = np.diff(np.concatenate([[-1], stops])) - 1
     return listed[~np.isnan(listed)], np.cumsum(sizes).astype("int64")
-
-
-def _base_values(op: Op, trees: TreeTables) -> np.ndarray | None:
-    base = _array(op, "base_values", str(trees.weights.dtype))
-    return base if base.size else None
 
 
 def _add_base_values(op: Op, scores: relax.Expr, count: int) -> relax.Expr:
