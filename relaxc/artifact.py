@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 MAGIC = b"RELAXCSO"
+_METADATA_START = b'{"inputs": '
 FOOTER = struct.Struct("<QQII8s")
 
 # TVM warns about its own scope names each time it saves or loads an executable.
@@ -186,7 +187,7 @@ def read_metadata(path: Path, expect: Metadata | None = None) -> Metadata:
             tail = file.read(FOOTER.size)
             if len(tail) < FOOTER.size or tail[-len(MAGIC) :] != MAGIC:
                 if _is_cut_short(file, size):
-                    raise refuse("the file is cut short")
+                    raise refuse("the file is cut short or damaged")
                 raise refuse("not a model compiled by relaxc")
             body_size, metadata_size, checksum, version, _ = FOOTER.unpack(tail)
             if version != FORMAT_VERSION:
@@ -299,7 +300,7 @@ def _is_cut_short(file: BinaryIO, size: int) -> bool:
     """Tell whether a 64-bit ELF file ends before its section table or its trailer.
 
     relaxc's files always end in a trailer, so a library without one that ends exactly where ELF
-    says is somebody else's.
+    says is somebody else's; one that is followed by our metadata has lost its footer.
     """
     file.seek(0)
     header = file.read(64)
@@ -309,12 +310,11 @@ def _is_cut_short(file: BinaryIO, size: int) -> bool:
         return True
     (table_offset,) = struct.unpack_from("<Q", header, 0x28)
     entry_size, entries = struct.unpack_from("<HH", header, 0x3A)
-    return size < table_offset + entry_size * entries or MAGIC[:6] in _tail(file, size)
-
-
-def _tail(file: BinaryIO, size: int) -> bytes:
-    file.seek(max(0, size - FOOTER.size))
-    return file.read()
+    end = table_offset + entry_size * entries
+    if size < end:
+        return True
+    file.seek(end)
+    return file.read(len(_METADATA_START)) == _METADATA_START
 
 
 def _map_library(path: Path) -> Any:

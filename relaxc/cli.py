@@ -133,7 +133,8 @@ def _compile_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=DIM,DIM",
-        help="shape of an input; numbers fix a dimension, names make it symbolic; may be repeated",
+        help="shape of an input; a number fixes a dimension, a name makes it symbolic, 16/64/256 "
+        "compiles a version for each of these sizes, nothing keeps it; may be repeated",
     )
     parser.add_argument("--quiet", action="store_true", help="show no progress")
 

@@ -25,7 +25,9 @@ PASS_ALIASES = {
 
 def run_compile(args: argparse.Namespace) -> int:
     """Compile a model and write it."""
-    output = Path(args.output) if args.output else Path(args.model).with_suffix(".so")
+    source = Path(args.model)
+    # "" and "." have no name to derive one from; compiling says what is wrong with them.
+    output = Path(args.output or (source.with_suffix(".so") if source.name else "model.so"))
     # Minutes of compilation must not end in a folder that does not exist.
     if not output.absolute().parent.is_dir():
         raise InvalidInput("cannot write the compiled model: no such folder", file=str(output))
@@ -158,6 +160,8 @@ def run_opt(args: argparse.Namespace) -> int:
     for name in names:
         if name not in REGISTRY:
             raise InvalidInput(f"no pass is called {name!r}; `relaxc opt --list` names them all")
+    if args.output and not Path(args.output).absolute().parent.is_dir():
+        raise InvalidInput("cannot write the module: no such folder", file=args.output)
     threads = args.threads or available_cores()
     target = resolve_target(_target(args), threads)
     ctx = PassContext(target, Machine.from_target(target), threads, debug=args.debug)
@@ -204,6 +208,10 @@ def _compile(args: argparse.Namespace, dump_dir: str | None = None) -> CompiledM
 
 
 def _target(args: argparse.Namespace) -> Any:
+    if args.arch and args.target != "cuda":
+        raise InvalidInput("--arch names a GPU: it goes with --target cuda")
+    if args.mcpu and args.target != "llvm":
+        raise InvalidInput("--mcpu names a processor: it goes with --target llvm")
     if args.arch:
         return {"kind": args.target, "arch": args.arch}
     if args.mcpu:
@@ -232,17 +240,23 @@ def _parse_dims(texts: Sequence[str]) -> dict[str, int]:
     return dims
 
 
-def _parse_shapes(texts: Sequence[str]) -> dict[str, dict[int, int | str]]:
-    shapes: dict[str, dict[int, int | str]] = {}
+def _parse_shapes(texts: Sequence[str]) -> dict[str, list[int | str | list[int] | None]]:
+    """Read NAME=DIM,DIM: a size, a name, sizes of buckets joined by "/", or nothing."""
+    shapes: dict[str, list[int | str | list[int] | None]] = {}
     for text in texts:
         # An input may be called a=b, a dimension may not.
         name, equals, dims = text.rpartition("=")
         if not equals:
             raise InvalidInput(f"expected NAME=DIM,DIM, got {text!r}")
-        shapes[name] = {
-            axis: int(dim) if dim.isdigit() else dim for axis, dim in enumerate(_split(dims))
-        }
+        shapes[name] = [_parse_dim(dim.strip()) for dim in dims.split(",")] if dims else []
     return shapes
+
+
+def _parse_dim(text: str) -> int | str | list[int] | None:
+    parts = text.split("/")
+    if len(parts) > 1 and all(part.isdecimal() for part in parts):
+        return [int(part) for part in parts]
+    return int(text) if text.isdecimal() else text or None
 
 
 def _split(text: str) -> list[str]:

@@ -157,6 +157,7 @@ class CompiledModel:
                 machine = relax.VirtualMachine(self._module, device)
             # The functions do not keep their machine alive, so both are stored.
             state = self._local.state = (machine, {}, device)
+        entries: dict[str, Any]
         machine, entries, device = state
         if entry not in entries:
             entries[entry] = machine[entry]

@@ -5,6 +5,7 @@ source -> frontend -> relax_passes.pipeline -> relax_passes.build -> CompiledMod
 
 from __future__ import annotations
 
+import difflib
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -166,7 +167,8 @@ def _check_types(source: Any, dynamic_shapes: Any, passes: Any, dump_dir: Any) -
             "dynamic_shapes must be a dict from input names to dimensions, got "
             f"{type(dynamic_shapes).__name__}"
         )
-    for name, dims in dynamic_shapes.items() if _is_onnx(source) else ():
+    named = dynamic_shapes.items() if isinstance(dynamic_shapes, Mapping) else ()
+    for name, dims in named if _is_onnx(source) else ():
         if not isinstance(dims, Mapping | list | tuple):
             raise InvalidInput(
                 f"dynamic_shapes: the dimensions are a dict by axis or a list, not {dims!r}",
@@ -203,6 +205,8 @@ def resolve_target(target: str | Mapping[str, Any] | Target, threads: int) -> Ta
         return host_target(threads)
     if isinstance(target, Target):
         return target
+    if isinstance(target, Mapping) and target.get("kind") == "llvm" and "mcpu" in target:
+        _check_processor(str(target["mcpu"]), str(target.get("mtriple", "")))
     if target == "cuda":
         target = {"kind": "cuda"}
     try:
@@ -218,6 +222,24 @@ def resolve_target(target: str | Mapping[str, Any] | Target, threads: int) -> Ta
     except (ValueError, TypeError, RuntimeError, KeyError) as fault:
         lines = str(fault).strip().splitlines() or [repr(fault)]
         raise InvalidInput(f"unknown target {target!r}: {lines[-1]}") from fault
+
+
+def _check_processor(name: str, triple: str) -> None:
+    """Refuse a processor that LLVM does not know; it would silently compile for any.
+
+    Raises:
+        InvalidInput: Naming what is like it.
+    """
+    from tvm.target import codegen
+
+    triple = triple or codegen.llvm_get_system_triple()
+    if codegen.llvm_is_valid_cpu(name, triple):
+        return
+    known = [str(cpu) for cpu in codegen.llvm_get_cpu_archlist(Target({"kind": "llvm"}))]
+    near = difflib.get_close_matches(name, known, n=5, cutoff=0.5) or known[:5]
+    raise InvalidInput(
+        f"LLVM knows no processor {name!r} for {triple}; such as {', '.join(near)} would do"
+    )
 
 
 @dataclass

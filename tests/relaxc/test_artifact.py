@@ -110,6 +110,16 @@ def test_a_truncated_file(saved: Path, tmp_path: Path, never_mapped: None, keep:
         relaxc.load(path)
 
 
+@pytest.mark.parametrize("missing", [1, 2, 7, 8, 20, 32, 33, 200])
+def test_a_file_without_its_last_bytes(
+    saved: Path, tmp_path: Path, never_mapped: None, missing: int
+) -> None:
+    path = tmp_path / "cut.so"
+    path.write_bytes(saved.read_bytes()[:-missing])
+    with pytest.raises(IncompatibleArtifact, match="cut short or damaged"):
+        relaxc.load(path)
+
+
 def test_a_file_with_a_hole(saved: Path, tmp_path: Path, never_mapped: None) -> None:
     data = saved.read_bytes()
     path = tmp_path / "hole.so"

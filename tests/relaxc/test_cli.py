@@ -111,6 +111,20 @@ def test_symbolic_dimensions_get_their_sizes_from_the_user(
     assert "total: float32[3, 4]" in capsys.readouterr().out
 
 
+def test_buckets_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    onnx.save(two_inputs(), tmp_path / "two.onnx")
+    library = tmp_path / "two.so"
+    (name, rank), *_ = [
+        (value.name, len(value.type.tensor_type.shape.dim)) for value in two_inputs().graph.input
+    ]
+    shape = ",".join(["2/8", *[""] * (rank - 1)])
+    command = ["compile", str(tmp_path / "two.onnx"), "-o", str(library), "--quiet"]
+    assert main([*command, "--shape", f"{name}={shape}"]) == 0
+    model = relaxc.load(library)
+    (sizes,) = model.buckets.sizes.values()
+    assert sizes == (2, 8)
+
+
 def unknown_operator(folder: Path) -> Path:
     graph = helper.make_graph(
         [helper.make_node("Frobnicate", ["x"], ["y"], name="odd", domain="somewhere")],
@@ -168,6 +182,14 @@ def test_bad_models_are_one_line_and_exit_code_2(
         (["compile", "{model}", "-o", "{folder}/no/m.so"], "no such folder"),
         (["compile", "{model}", "--target", "abacus"], "unknown target"),
         (["compile", "{model}", "--threads", "0"], "threads must be"),
+        (["compile", "{model}", "--mcpu", "abacus"], "no processor 'abacus'"),
+        (["compile", "{model}", "--arch", "sm_80"], "--target cuda"),
+        (["compile", "{model}", "--target", "cuda", "--mcpu", "skylake"], "--target llvm"),
+        (["compile", "{model}", "--shape", "x=1"], "the input has 2"),
+        (["compile", "{model}", "--shape", "x="], "the input has 2"),
+        (["compile", "{model}", "--shape", "x=0/4,4"], "positive sizes"),
+        (["compile", ""], "no such file"),
+        (["opt", "{model}", "-o", "{folder}/no/m.py"], "no such folder"),
         (["compile", "{model}", "--without", "sorcery"], "sorcery"),
         (["compile", "{model}", "--dump-dir", "{model}/x"], "cannot write dumps"),
         (["opt", "{model}", "-p", "sorcery"], "sorcery"),
