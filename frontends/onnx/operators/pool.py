@@ -6,8 +6,9 @@ import numpy as np
 from tvm import relax, te, tirx
 from tvm.relax import op as R
 
-from frontends.onnx.dims import is_static
-from frontends.onnx.op import Op, numpy_dtype
+from frontends.computations.unpool import max_unpool as unpool
+from frontends.errors import InvalidModel
+from frontends.onnx.op import Op
 from frontends.onnx.registry import converter
 from frontends.onnx.window import Window, ceil_end_padding, read_window
 
@@ -147,23 +148,25 @@ def global_lp_pool(op: Op) -> relax.Expr:
 
 @converter("MaxUnpool")
 def max_unpool(op: Op) -> relax.Expr:
-    """Put each element at its flat index; the rest is zero."""
+    """Put each element where the pool had found it; the rest is zero.
+
+    Places count in the shape that the pool's formula gives; a bigger output shape adds a border.
+    """
     kernel = op.attr("kernel_shape")
     rank = len(kernel)
     strides, pads = op.attr("strides") or [1] * rank, op.attr("pads") or [0] * (2 * rank)
     shape = op.shape()
-    small = [
-        (shape[2 + a] - 1) * strides[a] - pads[a] - pads[rank + a] + kernel[a] for a in range(rank)
+    source = [
+        *shape[:2],
+        *(
+            (shape[2 + a] - 1) * strides[a] - pads[a] - pads[rank + a] + kernel[a]
+            for a in range(rank)
+        ),
     ]
-    wanted = op.ints(2, "output shape") if op.has(2) else [*shape[:2], *small]
-    if not all(is_static(dim) for dim in (*shape, *wanted)):
-        raise op.unsupported("symbolic sizes")
-    if wanted[2:] != small:
-        # Indices count in the tensor that the pool's formula gives; map them to the bigger one.
-        raise op.unsupported("an output shape other than the pool's input shape")
-    length = int(np.prod(wanted))
-    zeros = op.const(np.zeros(length, numpy_dtype(op.dtype())))
-    flat = relax.ShapeExpr([int(np.prod(shape))])
-    indices, updates = op.emit(R.reshape(op.x(1), flat)), op.emit(R.reshape(op.x(0), flat))
-    spread = op.emit(R.scatter_elements(zeros, indices, updates, 0))
-    return R.reshape(spread, relax.ShapeExpr(wanted))
+    wanted = op.runtime_dims(2) if op.has(2) else source
+    if len(wanted) != len(shape):
+        raise InvalidModel(f"an output shape of rank {len(wanted)} for rank {len(shape)}")
+    return op.te(
+        lambda x, places, dims: unpool(x, places, dims[: rank + 2], dims[rank + 2 :]),
+        op.x(0), op.x(1), dims=[*source, *wanted],
+    )  # fmt: skip

@@ -1,0 +1,71 @@
+"""Pooling of regions of interest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tvm import relax, te
+from tvm.relax import op as R
+
+from frontends.computations.region_pooling import roi_align, roi_max_pool
+from frontends.computations.sample_points import wide_float
+from frontends.onnx.op import Op
+from frontends.onnx.registry import converter
+
+
+@converter("RoiAlign", since=10)
+def roi_align_edges(op: Op) -> relax.Expr:
+    """Sample regions whose coordinates count pixel edges (opset 10)."""
+    return _roi_align(op, half_pixel=False)
+
+
+@converter("RoiAlign", since=16)
+def roi_align_mode(op: Op) -> relax.Expr:
+    """Sample regions in the coordinates that an attribute selects (opset 16 on)."""
+    mode = op.attr("coordinate_transformation_mode", "half_pixel")
+    if mode not in ("half_pixel", "output_half_pixel"):
+        raise op.unsupported(f"coordinate_transformation_mode {mode!r}")
+    return _roi_align(op, half_pixel=mode == "half_pixel")
+
+
+def _roi_align(op: Op, half_pixel: bool) -> relax.Expr:
+    mode = str(op.attr("mode", "avg")).lower()
+    if mode not in ("avg", "max"):
+        raise op.unsupported(f"mode {mode!r}")
+    images = op.x(2)
+    if op.dtype(2) != "int64":
+        images = op.emit(R.astype(images, "int64"))
+    output = (int(op.attr("output_height", 1)), int(op.attr("output_width", 1)))
+    return _in_wide(
+        op,
+        lambda x, rois, owner: roi_align(
+            x,
+            rois,
+            owner,
+            output=output,
+            scale=float(op.attr("spatial_scale", 1.0)),
+            samples=int(op.attr("sampling_ratio", 0)),
+            half_pixel=half_pixel,
+            greatest=mode == "max",
+        ),
+        images,
+    )
+
+
+@converter("MaxRoiPool")
+def max_roi_pool(op: Op) -> relax.Expr:
+    """Take the maximum of each bin of each region."""
+    down, across = (int(size) for size in op.attr("pooled_shape"))
+    scale = float(op.attr("spatial_scale", 1.0))
+    return _in_wide(op, lambda x, rois: roi_max_pool(x, rois, output=(down, across), scale=scale))
+
+
+def _in_wide(op: Op, compute: Callable[..., te.Tensor], *more: relax.Expr) -> relax.Expr:
+    """Emit `compute` of inputs 0 and 1 and `more`, in float32 for narrower types."""
+    wide = wide_float(op.dtype())
+    tensors = [
+        op.x(place) if op.dtype(place) == wide else op.emit(R.astype(op.x(place), wide))
+        for place in range(2)
+    ]
+    result = op.te(compute, *tensors, *more)
+    return result if op.dtype() == wide else R.astype(result, op.dtype())
