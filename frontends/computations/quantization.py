@@ -53,13 +53,11 @@ def quantize_element(ratio: Any, zero: Any | None, target: str) -> Any:
     """Return saturate(round(ratio) + zero) in the container of the integer dtype `target`.
 
     Args:
-        ratio: A float expression: the value over the scale.
+        ratio: A float32 or float64 expression: the value over the scale.
         zero: The zero point, an integer expression in the range of `target`, or None for 0.
         target: An integer dtype of at most 16 bits.
     """
     low, high = integer_range(target)
-    if str(ratio.ty) in ("float16", "bfloat16"):
-        ratio = ratio.astype("float32")
     if zero is None:
         return saturate(ratio, "int32", low, high).astype(container(target))
     # The sum is limited, not the ratio: wide enough for any zero point, and exact in float32.
@@ -90,11 +88,27 @@ def quantize(
     """
 
     def element(*place: Any) -> Any:
-        ratio = x(*place).astype(precision) / granularity.pick(scale, place).astype(precision)
+        ratio = _divide(x(*place), granularity.pick(scale, place), precision)
         offset = None if zero is None else granularity.pick(zero, place)
         return quantize_element(ratio, offset, target)
 
     return te.compute(x.shape, element, name="quantize")
+
+
+def _divide(left: Any, right: Any, precision: str) -> Any:
+    """Return left / right rounded to `precision`, in float32 or float64."""
+    ratio = left.astype(precision) / right.astype(precision)
+    if precision not in ("float16", "bfloat16"):
+        return ratio
+    exact = ratio.astype("float32")
+    if precision == "float16":
+        return exact
+    # TVM computes in float32 for bfloat16 and drops the rounding in between; here it counts.
+    exact = left.astype(precision).astype("float32") / right.astype(precision).astype("float32")
+    bits = tirx.reinterpret("uint32", exact)
+    even = (bits >> tirx.const(16, "uint32")) & tirx.const(1, "uint32")
+    rounded = (bits + tirx.const(0x7FFF, "uint32") + even) & tirx.const(0xFFFF0000, "uint32")
+    return tirx.Select(tirx.isnan(exact), exact, tirx.reinterpret("float32", rounded))
 
 
 def scale_down(
@@ -104,11 +118,11 @@ def scale_down(
     granularity: Granularity,
     precision: str,
 ) -> te.Tensor:
-    """Return x / scale + zero in the float dtype `precision`, not rounded further."""
+    """Return x / scale + zero, the ratio rounded to `precision`; float32 at least."""
 
     def element(*place: Any) -> Any:
-        ratio = x(*place).astype(precision) / granularity.pick(scale, place).astype(precision)
-        return ratio if zero is None else ratio + granularity.pick(zero, place).astype(precision)
+        ratio = _divide(x(*place), granularity.pick(scale, place), precision)
+        return ratio if zero is None else ratio + granularity.pick(zero, place).astype(ratio.ty)
 
     return te.compute(x.shape, element, name="scale_down")
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import onnx
 from tvm import relax, te
+from tvm.relax import op as R
 
 from frontends.computations import quantization
 from frontends.computations.quantization import Granularity
@@ -57,7 +58,8 @@ def quantize(op: Op) -> Any:
             return quantization.scale_down(data, scale, zero, granularity, precision)
 
         ratio = op.te(scaled, *tensors, name="scale_down")
-        return narrow(op, ratio, precision, target, saturate=bool(op.attr("saturate", 1)))
+        wide = "float64" if precision == "float64" else "float32"
+        return narrow(op, ratio, wide, target, saturate=bool(op.attr("saturate", 1)))
 
     def compute(data: te.Tensor, scale: te.Tensor, zero: te.Tensor | None = None) -> te.Tensor:
         return quantization.quantize(
@@ -65,6 +67,31 @@ def quantize(op: Op) -> Any:
         )
 
     return op.stored(op.te(compute, *tensors, name="quantize"), target)
+
+
+@converter("DynamicQuantizeLinear")
+def dynamic_quantize(op: Op) -> Any:
+    """Quantize to uint8 between the data's extremes and 0; return the scale and zero point too.
+
+    Where the data is all zeros any scale will do: it is 1.
+    """
+    x, none = op.x(), op.const(0.0)
+    low = op.emit(R.minimum(op.emit(R.min(x)), none))
+    high = op.emit(R.maximum(op.emit(R.max(x)), none))
+    step = op.emit(R.divide(op.emit(R.subtract(high, low)), op.const(255.0)))
+    scale = op.emit(R.where(op.emit(R.greater(step, none)), step, op.const(1.0)))
+    offset = op.emit(R.divide(op.emit(R.negative(low)), scale))
+    zero = op.te(
+        lambda t: quantization.round_and_saturate(t, None, "uint8"), offset, name="zero_point"
+    )
+
+    def compute(data: te.Tensor, scale: te.Tensor, zero: te.Tensor) -> te.Tensor:
+        whole = Granularity()
+        return quantization.quantize(
+            data, scale, zero, whole, target="uint8", precision=op.dtype(0)
+        )
+
+    return op.te(compute, x, scale, zero, name="quantize"), scale, zero
 
 
 def read_granularity(op: Op) -> Granularity:

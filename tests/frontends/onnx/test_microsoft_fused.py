@@ -24,7 +24,11 @@ def floats(*shape: int) -> np.ndarray:
         ((2, 3, 5, 4), (3, 4, 6), {"alpha": 0.5}),
         ((2, 4, 5), (2, 6, 4), {"transA": 1, "transB": 1}),
         ((5, 2, 3, 4), (2, 3, 4, 6), {"transBatchA": 1}),
-        ((4, 2, 3, 5), (6, 2, 3, 4), {"transBatchA": 1, "transA": 1, "transBatchB": 1, "transB": 1}),
+        (
+            (4, 2, 3, 5),
+            (6, 2, 3, 4),
+            {"transBatchA": 1, "transA": 1, "transBatchB": 1, "transB": 1},
+        ),
     ],
 )
 def test_fused_matmul(left: tuple[int, ...], right: tuple[int, ...], options: Any) -> None:

@@ -38,7 +38,9 @@ def zero(dtype: str, value: int) -> np.ndarray:
     return np.array(value, dtype)
 
 
-@pytest.mark.parametrize(("left", "right"), [("uint8", "int8"), ("int8", "int8"), ("uint8", "uint8")])
+@pytest.mark.parametrize(
+    ("left", "right"), [("uint8", "int8"), ("int8", "int8"), ("uint8", "uint8")]
+)
 @pytest.mark.parametrize("constant", [(), (1, 3)])
 def test_matmul_integer(left: str, right: str, constant: tuple[int, ...]) -> None:
     """Zero points are one number or one a column."""
@@ -164,9 +166,7 @@ def test_concat_where_and_reduce_mean() -> None:
         scale(0.05), zero("uint8", 4), codes("uint8", 2, 3), scale(0.03), zero("uint8", 1),
         codes("uint8", 2, 5), scale(0.08), zero("uint8", 99),
     ]  # fmt: skip
-    check(
-        "QLinearConcat", parts, [TensorProto.UINT8], domain=MICROSOFT, axis=-1, off_by_one=0.05
-    )
+    check("QLinearConcat", parts, [TensorProto.UINT8], domain=MICROSOFT, axis=-1, off_by_one=0.05)
     choice = [
         RNG.random((4, 1)) > 0.5, codes("int8", 4, 6), scale(0.05), zero("int8", 4),
         codes("int8", 6), scale(0.03), zero("int8", -9), scale(0.04), zero("int8", 2),
