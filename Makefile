@@ -26,7 +26,7 @@ bench: $(VENV)/.installed-bench
 	$(PY) -m benchmarks
 
 conformance: $(VENV)/.installed-test
-	$(PY) -m tests.conformance.run_node_cases
+	$(PY) -m tests.conformance
 
 fuzz: $(VENV)/.installed-test
 	$(PY) -m tests.fuzz
