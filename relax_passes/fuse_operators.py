@@ -28,26 +28,33 @@ MAX_BLOCKS = 48
 
 @graph_pass(name=NAME, phase="fuse")
 def fuse_operators(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool]:
-    """Fuse call_tir bindings of `main` into one PrimFunc per region."""
-    main = mod["main"]
+    """Fuse call_tir bindings of each function into one PrimFunc per region."""
     categories = _Categories(mod)
     builder = relax.BlockBuilder(mod)
-    blocks, merged = [], 0
-    for block in main.body.blocks:
-        if isinstance(block, relax.DataflowBlock):
-            block, count = _fuse_block(block, builder, categories, ctx)
-            merged += count
-        blocks.append(block)
+    merged = 0
+    for var, func in mod.functions.items():
+        if not isinstance(func, relax.Function):
+            continue
+        blocks, joined = [], 0
+        for block in func.body.blocks:
+            if isinstance(block, relax.DataflowBlock):
+                block, count = _fuse_block(block, builder, categories, ctx)
+                joined += count
+            blocks.append(block)
+        if joined:
+            body = relax.SeqExpr(blocks, func.body.body)
+            fused = relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
+            builder.update_func(var, builder.normalize(fused))
+            merged += joined
     if merged:
-        body = relax.SeqExpr(blocks, main.body.body)
-        main = relax.Function(main.params, body, main.ret_ty, main.is_pure, main.attrs)
-        builder.update_func(mod.get_global_var("main"), builder.normalize(main))
         mod = relax.transform.FuseTIR()(builder.finalize())
         mod = relax.transform.DeadCodeElimination()(mod)
         ctx.log.fire(NAME, f"{merged} calls joined others")
     ctx.log.metrics["kernel_count"] = sum(
         1
-        for block in mod["main"].body.blocks
+        for func in mod.functions.values()
+        if isinstance(func, relax.Function)
+        for block in func.body.blocks
         for binding in block.bindings
         if _callee(binding) is not None
     )
@@ -231,14 +238,21 @@ def _emit_group(
 ) -> relax.VarBinding | None:
     """Return the binding that calls the group as one function, or None if it cannot be closed."""
     inner = {member.var for member in members}
-    inputs = dict.fromkeys(
+    read = dict.fromkeys(
         arg for member in members for arg in member.value.args[1].fields if arg not in inner
     )
+    inputs = [arg for arg in read if not _is_size(arg)]
     local: dict[relax.Expr, relax.Expr] = {
         arg: relax.Var(f"p{i}", arg.ty) for i, arg in enumerate(inputs)
     }
     params = list(local.values())
     definable = {v for p in params for v in relax_analysis.definable_tir_vars_in_type(p.ty)}
+    # Sizes that no operand's shape gives away are handed over as a shape, which defines them.
+    sizes = [arg for arg in read if _is_size(arg) and arg not in definable]
+    if sizes:
+        params.append(relax.Var("sizes", relax.ShapeType(sizes)))
+        inputs.append(relax.ShapeExpr(sizes))
+        definable.update(sizes)
     if any(v not in definable for member in members for v in _symbols(member)):
         return None
 
@@ -253,8 +267,13 @@ def _emit_group(
                 emit = builder.emit_output if member is members[-1] else builder.emit
                 local[member.var] = emit(call)
         callee = builder.emit_func_output(local[members[-1].var])
-    call = builder.normalize(relax.Call(callee, list(inputs)))
+    call = builder.normalize(relax.Call(callee, inputs))
     return relax.VarBinding(members[-1].var, call)
+
+
+def _is_size(arg: relax.Expr) -> bool:
+    """Tell whether an argument is a scalar of the shape arithmetic, not a tensor."""
+    return isinstance(arg, tirx.Var) and isinstance(arg.ty, tvm.ir.PrimType)
 
 
 def _symbols(member: relax.VarBinding) -> list[tirx.Var]:

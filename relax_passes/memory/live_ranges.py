@@ -1,6 +1,6 @@
 """Which storage each variable names, and over which steps that storage must keep its bytes.
 
-Step i is the i-th binding of `main`. Views (reshape, match_cast, tuples and their elements) name
+Step i is the i-th binding of the function. Views (reshape, match_cast, tuples and their elements) name
 the storage of what they look at, so a storage lives until the last use of its last name. A call
 this analysis knows nothing about may return a view of any argument, so its result names them all.
 """
@@ -16,14 +16,17 @@ from tvm.relax import analysis as relax_analysis
 from tvm.tirx import IntImm
 
 CALL_TIR = "relax.call_tir"
+PACKED_CALLS = ("relax.call_pure_packed", "relax.call_dps_packed")
 
 
 @dataclass
 class Storage:
     """A run of bytes that one kernel result occupies; `upper` is the step after its last use.
 
-    `size` is None where a dimension is symbolic. An `escapes` storage is returned to the caller.
-    `host` is the storage whose bytes it overwrites, if it is written in place.
+    `size` is None where a dimension is symbolic. An `escapes` storage is returned to the caller,
+    or read by a packed function, which ignores that a tensor may begin amid the arena.
+    `host` is the storage whose bytes it overwrites, if it is written in place. A `foreign` storage
+    belongs to a function that was called, or to whatever that function was given.
     """
 
     ty: relax.TensorType
@@ -32,6 +35,7 @@ class Storage:
     upper: int
     escapes: bool = False
     host: int | None = None
+    foreign: bool = False
 
     @property
     def planned(self) -> bool:
@@ -77,6 +81,7 @@ def analyze_live_ranges(bindings: list[relax.Binding], result: relax.Expr) -> Li
         read = live.of(value)
         for index in read:
             live.storages[index].upper = step + 1
+            live.storages[index].escapes |= _leaves(value)
         if is_call_to(value, CALL_TIR):
             own = []
             for ty in result_types(binding.var.ty):
@@ -84,6 +89,11 @@ def analyze_live_ranges(bindings: list[relax.Binding], result: relax.Expr) -> Li
                 live.storages.append(Storage(ty, static_bytes(ty), step, step + 1))
             live.results[binding.var] = tuple(own)
             live.names[binding.var] = frozenset(own)
+        elif _calls_function(value):
+            # It may return what it was given, or a tensor of its own.
+            foreign = frozenset([len(live.storages)])
+            live.storages.append(Storage(binding.var.ty, None, step, step + 1, foreign=True))
+            live.names[binding.var] = read | foreign
         elif isinstance(value, relax.TupleGetItem):
             parts = live.results.get(value.tuple_value, ())
             picked = frozenset(parts[value.index : value.index + 1])
@@ -94,6 +104,18 @@ def analyze_live_ranges(bindings: list[relax.Binding], result: relax.Expr) -> Li
         live.storages[index].upper = len(bindings) + 1
         live.storages[index].escapes = True
     return live
+
+
+def _calls_function(value: relax.Expr) -> bool:
+    """Tell whether another Relax function computes the value, in one of two branches or at once."""
+    if isinstance(value, relax.If):
+        return True
+    return isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.GlobalVar)
+
+
+def _leaves(value: relax.Expr) -> bool:
+    """Tell whether what a value is computed from is seen by more than kernels."""
+    return _calls_function(value) or any(is_call_to(value, op) for op in PACKED_CALLS)
 
 
 def is_call_to(value: relax.Expr, op: str) -> bool:

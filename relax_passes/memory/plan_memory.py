@@ -7,6 +7,8 @@ comes from the run-time pool instead, so both kinds of tensor may live in one fu
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import tvm
 import tvm_ffi
 from tvm import relax, te, tirx
@@ -30,34 +32,66 @@ _DEVICE_INDEX = 0
 
 @graph_pass(name=NAME, phase="memory")
 def plan_memory(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool]:
-    """Place every intermediate of `main` in one arena, at offsets packed by live range."""
-    main = relax.transform.ToNonDataflow()(mod)["main"]
-    bindings = [binding for block in main.body.blocks for binding in block.bindings]
-    if not main.is_pure and not any(is_call_to(b.value, CALL_TIR) for b in bindings):
+    """Place the intermediates of each function in one arena, at offsets packed by live range."""
+    flat = relax.transform.ToNonDataflow()(mod)
+    main = flat["main"]
+    if not main.is_pure and not any(is_call_to(b.value, CALL_TIR) for b in _bindings(main)):
         return mod, False  # planned before: kernels are called for effect already
-    mod = _accept_offsets(mod)
-    live = analyze_live_ranges(bindings, main.body.body)
-    naive = sum(-(-s.arena_bytes // 64) * 64 for s in live.storages)
+    planned = _accept_offsets(flat)
+    totals = _Totals()
+    for var, func in flat.functions.items():
+        if isinstance(func, relax.Function):
+            planned = _plan_function(planned, var.name_hint, ctx, totals)
+    totals.report(ctx)
+    return planned, True
+
+
+def _bindings(func: relax.Function) -> list[relax.Binding]:
+    return [binding for block in func.body.blocks for binding in block.bindings]
+
+
+def _plan_function(
+    mod: tvm.IRModule, name: str, ctx: PassContext, totals: _Totals
+) -> tvm.IRModule:
+    """Plan one function; each call of it allocates an arena of its own."""
+    func = mod[name]
+    bindings = _bindings(func)
+    live = analyze_live_ranges(bindings, func.body.body)
+    totals.naive += sum(-(-s.arena_bytes // 64) * 64 for s in live.storages)
     in_place = choose_in_place(mod, bindings, live)
     planned = [i for i, s in enumerate(live.storages) if s.planned and s.host is None]
     buffers = [live.storages[i] for i in planned]
     plan = plan_offsets([(b.lower, b.upper, b.arena_bytes) for b in buffers])
     offsets = dict(zip(planned, plan.offsets, strict=True))
-    rewriter = _Rewriter(mod, ctx, live, in_place, offsets, plan.peak)
-    mod = rewriter.rewrite(main, bindings)
-    _report(ctx, plan, naive, len(planned), len(in_place))
-    return mod, True
+    totals.add(plan, len(planned), len(in_place))
+    return _Rewriter(mod, ctx, live, in_place, offsets, plan.peak).rewrite(name)
 
 
-def _report(ctx: PassContext, plan: Plan, naive: int, planned: int, in_place: int) -> None:
-    ctx.log.metrics["arena_bytes"] = plan.peak
-    ctx.log.metrics["lower_bound_bytes"] = plan.lower_bound
-    ctx.log.metrics["naive_bytes"] = naive
-    ctx.log.fire(
-        NAME,
-        f"{planned} tensors in {plan.peak} bytes (bound {plan.lower_bound}, naive {naive}), "
-        f"{in_place} results in place",
-    )
+@dataclass
+class _Totals:
+    """What the arenas of all functions take together."""
+
+    peak: int = 0
+    bound: int = 0
+    naive: int = 0
+    planned: int = 0
+    in_place: int = 0
+
+    def add(self, plan: Plan, planned: int, in_place: int) -> None:
+        self.peak += plan.peak
+        self.bound += plan.lower_bound
+        self.planned += planned
+        self.in_place += in_place
+
+    def report(self, ctx: PassContext) -> None:
+        ctx.log.metrics["arena_bytes"] = self.peak
+        ctx.log.metrics["lower_bound_bytes"] = self.bound
+        ctx.log.metrics["naive_bytes"] = self.naive
+        ctx.log.fire(
+            NAME,
+            f"{self.planned} tensors in {self.peak} bytes (bound {self.bound}, naive "
+            f"{self.naive}), {self.in_place} results in place",
+        )
 
 
 def _accept_offsets(mod: tvm.IRModule) -> tvm.IRModule:
@@ -87,7 +121,7 @@ def replace_buffers(
 
 
 class _Rewriter:
-    """Emits `main` again, with allocations and calls for effect."""
+    """Emits a function again, with allocations and calls for effect."""
 
     def __init__(
         self,
@@ -106,24 +140,36 @@ class _Rewriter:
         self._storages: dict[relax.Expr, frozenset[int]] = {}  # of the emitted variables
         self._variants: dict[tuple[tvm.ir.GlobalVar, int], tvm.ir.GlobalVar] = {}
 
-    def rewrite(self, main: relax.Function, bindings: list[relax.Binding]) -> tvm.IRModule:
+    def rewrite(self, name: str) -> tvm.IRModule:
+        """Return the module with function `name` planned; its global variable stays the same."""
         builder, live = self._builder, self._live
-        # Built under another name first: `main` cannot be replaced while it is being read.
+        func = self._mod[name]
+        public = func.attrs is not None and "global_symbol" in func.attrs
+        attrs = dict(func.attrs or {})
+        if not public:
+            # Its callers see a pure function: what it writes is its own.
+            attrs["relax.force_pure"] = True
+        # Built under another name first: a function cannot be replaced while it is being read.
+        draft_name = f"planned_{name}"
         with builder.function(
-            "planned_main", main.params, attrs=dict(main.attrs or {}), pure=False
+            draft_name, func.params, attrs=attrs, pure=not public, private=not public
         ):
             if self._offsets and self._arena_bytes:
                 shape = relax.ShapeExpr([self._arena_bytes])
                 storage = relax.op.memory.alloc_storage(shape, _DEVICE_INDEX, "global", "uint8")
                 self._arena = builder.emit(storage, "arena")
-            for binding in bindings:
+            for binding in _bindings(func):
                 self._emit(binding)
                 self._storages.setdefault(self._new[binding.var], live.names[binding.var])
-            builder.emit_func_output(self._own_results(main))
+            result = self._map(func.body.body)
+            builder.emit_func_output(self._own_results(result) if public else result)
         mod = builder.finalize()
-        draft = mod.get_global_var("planned_main")
-        functions = {var: func for var, func in mod.functions.items() if var != draft}
-        functions[mod.get_global_var("main")] = mod[draft].with_attr("global_symbol", "main")
+        draft = mod.get_global_var(draft_name)
+        functions = {var: other for var, other in mod.functions.items() if var != draft}
+        planned = mod[draft]
+        if public:
+            planned = planned.with_attr("global_symbol", name)
+        functions[mod.get_global_var(name)] = planned
         return tvm.IRModule(functions, attrs=mod.attrs)
 
     def _emit(self, binding: relax.Binding) -> None:
@@ -186,11 +232,11 @@ class _Rewriter:
             return self._new[expr]
         return tvm_ffi.structural_map(expr, (relax.Var, lambda v: self._new.get(v, v)))
 
-    def _own_results(self, main: relax.Function) -> relax.Expr:
+    def _own_results(self, result: relax.Expr) -> relax.Expr:
         """Return the function's result, with a copy of each part that is not its own tensor.
 
         A part that is an input, a constant, or a second name of another part would otherwise
-        change when its owner does.
+        change when its owner does. What another function returned may be any of these.
         """
         taken: set[int] = set()
 
@@ -198,15 +244,22 @@ class _Rewriter:
             if isinstance(part, relax.Tuple):
                 return relax.Tuple([own(inner) for inner in part.fields])
             owned = self._storages.get(part, frozenset())
-            if not isinstance(part.ty, relax.TensorType) or (owned and not owned & taken):
+            foreign = any(self._live.storages[index].foreign for index in owned)
+            fresh = owned and not owned & taken and not foreign
+            if fresh or not isinstance(part.ty, relax.TensorType):
                 taken.update(owned)
                 return part
             return self._copy(part)
 
-        return own(self._map(main.body.body))
+        return own(result)
 
     def _copy(self, value: relax.Expr) -> relax.Var:
-        shape, dtype = list(value.ty.shape), str(value.ty.dtype)
+        # A kernel's sizes are symbols of its own: those of the graph are not its to read.
+        shape = [
+            dim if isinstance(dim, tirx.IntImm) else tirx.Var(f"n{axis}", "int64")
+            for axis, dim in enumerate(value.ty.shape)
+        ]
+        dtype = str(value.ty.dtype)
         source = te.placeholder(shape, dtype, name="source")
         copied = te.compute(shape, lambda *i: source(*i), name="copied")
         func = te.create_prim_func([source, copied]).without_attr("global_symbol")
