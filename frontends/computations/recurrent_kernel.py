@@ -165,13 +165,15 @@ class _Loops:
                 ]
             )
 
-        scale, zero = (local((1,), self.dtype, name) for name in ("scale", "zero"))
+        scale, zero, code = (local((1,), self.dtype, name) for name in ("scale", "zero", "code"))
         spread = load(high, 0) - load(low, 0)
 
         def convert(b: Any, j: Any) -> Stmt:
-            code = tirx.nearbyint(load(states, parity, d, b, j) / load(scale, 0)) + load(zero, 0)
-            value = (limit(code, 0.0, 255.0) - load(zero, 0)) * load(scale, 0)
-            return store(rounded, value, d, b, j)
+            ratio = tirx.nearbyint(load(states, parity, d, b, j) / load(scale, 0))
+            value = (limit(load(code, 0), 0.0, 255.0) - load(zero, 0)) * load(scale, 0)
+            return block(
+                [store(code, ratio + load(zero, 0), 0), store(rounded, value, d, b, j)], (code,)
+            )
 
         def over(body: Any) -> Stmt:
             return loop(

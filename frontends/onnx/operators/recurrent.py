@@ -57,15 +57,27 @@ def dynamic_quantize_lstm(op: Op) -> list[Any]:
 
 
 def _decoded(op: Op, weights: int, scale: int, zero: int) -> relax.Expr:
-    """Return weights, stored as (D, inputs, 4 H), as floats (D, 4 H, inputs)."""
+    """Return weights, stored as (D, inputs, 4 H), as floats (D, 4 H, inputs).
+
+    Constant ones are decoded here: floats are larger than codes, so no pass would do it.
+    """
+
+    def form(place: int) -> list[Any]:
+        """Return the shape of one parameter a direction, or one a direction and column."""
+        shape = op.shape(place)
+        return [shape[0], 1, shape[1] if len(shape) == 2 else 1]
+
+    known = [op.constant(place) for place in (weights, scale, zero)]
+    if known[0] is not None and known[1] is not None and (known[2] is not None or not op.has(zero)):
+        values = known[0].astype("float32")
+        if known[2] is not None:
+            values -= known[2].reshape(form(zero))
+        values *= known[1].reshape(form(scale))
+        return op.const(values.transpose(0, 2, 1), "float32")
 
     def column(place: int) -> relax.Expr:
-        """Return one parameter a direction, or one a direction and column."""
-        x, shape = op.x(place), op.shape(place)
-        if op.dtype(place) != "float32":
-            x = op.emit(R.astype(x, "float32"))
-        form = [shape[0], 1, shape[1] if len(shape) == 2 else 1]
-        return op.emit(R.reshape(x, relax.ShapeExpr(form)))
+        x = op.emit(R.astype(op.x(place), "float32"))
+        return op.emit(R.reshape(x, relax.ShapeExpr(form(place))))
 
     codes = op.emit(R.astype(op.x(weights), "float32"))
     if op.has(zero):
