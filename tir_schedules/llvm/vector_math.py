@@ -214,10 +214,9 @@ def log1p(x: Expr) -> Expr:
 
 def _power(base: Expr, exponent: Expr) -> Expr | None:
     """Return base^exponent for the constant exponents that models use, None for others."""
-    value = getattr(exponent, "value", None)
-    if value is None:
+    if not isinstance(exponent, tirx.FloatImm | tirx.IntImm):
         return None
-    value = float(value)
+    value = float(exponent.value)
     if value == 0.5:  # pow(-0.0, 0.5) is 0 and pow(-inf, 0.5) is inf: models use neither
         return tirx.sqrt(base)
     if value == -0.5:

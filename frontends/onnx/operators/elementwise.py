@@ -8,7 +8,7 @@ import numpy as np
 from tvm import relax, te, tirx
 from tvm.relax import op as R
 
-from frontends.onnx.op import Op, numpy_dtype
+from frontends.onnx.op import Op
 from frontends.onnx.registry import converter
 
 
@@ -67,18 +67,6 @@ def binary(op: Op) -> relax.Expr:
 def div(op: Op) -> relax.Expr:
     """Divide; integers are rounded toward zero."""
     return R.divide(*operands(op))
-
-
-@converter("Mod")
-def mod(op: Op) -> relax.Expr:
-    """Take the remainder: the divisor's sign, or the dividend's with `fmod`."""
-    if not op.attr("fmod", 0):
-        return R.floor_mod(op.x(0), op.x(1))
-    if not is_float(op.dtype()):
-        return R.mod(op.x(0), op.x(1))
-    left, right = op.x(0), op.x(1)
-    quotient = op.emit(R.trunc(op.emit(R.divide(left, right))))
-    return R.subtract(left, op.emit(R.multiply(quotient, right)))
 
 
 @converter("Pow")
@@ -166,17 +154,6 @@ def total(op: Op) -> relax.Expr:
 def mean(op: Op) -> relax.Expr:
     """Average any number of tensors, element by element."""
     return R.divide(fold_inputs(op, R.add), op.const(len(op.inputs)))
-
-
-@converter("BitShift")
-def bit_shift(op: Op) -> relax.Expr:
-    """Shift bits; shifting by the width or more gives 0, where C leaves it undefined."""
-    left, right = op.x(0), op.x(1)
-    bits = numpy_dtype(op.dtype()).itemsize * 8
-    shift = R.left_shift if op.attr("direction") == "LEFT" else R.right_shift
-    limited = op.emit(R.minimum(right, op.const(bits - 1)))
-    inside = op.emit(R.less(right, op.const(bits)))
-    return R.where(inside, op.emit(shift(left, limited)), op.const(0))
 
 
 @converter("Where")

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from tvm import relax, te, tirx
 from tvm.relax import op as R
 
+from frontends.computations.gather import (
+    gather,
+    gather_elements,
+    gather_nd,
+    reverse_sequences,
+    update_window,
+)
+from frontends.computations.scatter import scatter_elements, scatter_slices
 from frontends.onnx.dims import Dim, all_static, is_static
 from frontends.onnx.op import Op, normalize_axis
+from frontends.onnx.operators.run_time_size import run_time_size
 from frontends.onnx.operators.shape import slice_axis
 from frontends.onnx.registry import converter
 
@@ -93,130 +101,98 @@ def slice_bounds(op: Op, length: Dim, start: Dim, end: Dim, step: int) -> tuple[
     return first, arithmetic.maximum(count, 0)
 
 
-def positive_indices(op: Op, place: int, length: Dim) -> relax.Expr:
-    """Return an index input with negative entries counted from the end."""
+def check_indices(op: Op, place: int, length: Dim) -> None:
+    """Raise IndexError if a constant index input goes beyond an axis of known length."""
     known = op.constant(place)
-    if known is not None:
-        if is_static(length):
-            outside = (known < -int(length)) | (known >= int(length))
-            if outside.any():
-                raise IndexError(f"index {known[outside].flat[0]} is out of range for {length}")
-        if (known >= 0).all():
-            return op.x(place)
-        if is_static(length):
-            return op.const(np.where(known < 0, known + int(length), known), str(known.dtype))
-
-    def compute(indices: te.Tensor, dims: list[Any]) -> te.Tensor:
-        def pick(*i: Any) -> Any:
-            index = indices(*i)
-            size = tirx.Cast(indices.dtype, dims[0])
-            return tirx.Select(index < 0, index + size, index)
-
-        return te.compute(indices.shape, pick, name="positive_indices")
-
-    indices = op.x(place)
-    if not is_static(length):
-        return op.te(compute, indices, name="positive_indices", dims=[length])
-    size = op.const(int(length), op.dtype(place))
-    negative = op.emit(R.less(indices, op.const(0, op.dtype(place))))
-    return op.emit(R.where(negative, op.emit(R.add(indices, size)), indices))
+    if known is not None and is_static(length):
+        outside = (known < -int(length)) | (known >= int(length))
+        if outside.any():
+            raise IndexError(f"index {known[outside].flat[0]} is out of range for {length}")
 
 
 @converter("Gather")
-def gather(op: Op) -> relax.Expr:
+def gather_slices(op: Op) -> relax.Expr:
     """Take slices along an axis."""
     axis = op.axis(0)
     known = op.constant(1)
     length = op.shape()[axis]
+    check_indices(op, 1, length)
     if known is not None and known.size == 1 and is_static(length):
         # One slice: a strided slice and a view, which fuse.
-        index = int(known.reshape(-1)[0])
-        if not -int(length) <= index < int(length):
-            raise IndexError(f"index {index} is out of range for {length}")
-        index %= int(length)
+        index = int(known.reshape(-1)[0]) % int(length)
         part = op.emit(R.strided_slice(op.x(), [axis], [index], [index + 1]))
         dims = [*op.shape()[:axis], *known.shape, *op.shape()[axis + 1 :]]
         return R.reshape(part, relax.ShapeExpr(dims))
-    return R.take(op.x(), positive_indices(op, 1, length), axis)
+    return op.te(lambda x, i: gather(x, i, axis), op.x(), op.x(1))
 
 
 @converter("GatherElements")
-def gather_elements(op: Op) -> relax.Expr:
+def gather_single(op: Op) -> relax.Expr:
     """Take single elements along an axis."""
     axis = op.axis(0)
-    return R.gather_elements(op.x(), positive_indices(op, 1, op.shape()[axis]), axis)
-
-
-def _nd_indices(op: Op, place: int, first: int) -> relax.Expr:
-    """Return index tuples (last axis) with negative entries counted from the end."""
-    width = op.shape(place)[-1]
-    if not is_static(width):
-        raise op.unsupported("index tuples of symbolic length")
-    sizes = op.shape()[first : first + int(width)]
-    known = op.constant(place)
-    if known is not None and (known >= 0).all():
-        return op.x(place)
-    if not all_static(sizes):
-        raise op.unsupported("indices into symbolic dimensions")
-    lengths = np.array([int(size) for size in sizes], dtype="int64")
-    if known is not None:
-        return op.const(np.where(known < 0, known + lengths, known), str(known.dtype))
-    negative = op.emit(R.less(op.x(place), op.const(0, "int64")))
-    return op.emit(
-        R.where(negative, op.emit(R.add(op.x(place), op.const(lengths, "int64"))), op.x(place))
-    )
+    check_indices(op, 1, op.shape()[axis])
+    return op.te(lambda x, i: gather_elements(x, i, axis), op.x(), op.x(1))
 
 
 @converter("GatherND")
-def gather_nd(op: Op) -> relax.Expr:
+def gather_tuples(op: Op) -> relax.Expr:
     """Take slices at index tuples."""
     batch = int(op.attr("batch_dims", 0))
-
-    def compute(data: te.Tensor, indices: te.Tensor) -> te.Tensor:
-        width = int(indices.shape[-1])
-        lead = len(indices.shape) - 1
-        dims = [*indices.shape[:-1], *data.shape[batch + width :]]
-
-        def pick(*i: Any) -> Any:
-            places = []
-            for k in range(width):
-                index = indices(*i[:lead], k).astype("int64")
-                size = data.shape[batch + k]
-                places.append(tirx.Select(index < 0, index + size, index))
-            return data(*i[:batch], *places, *i[lead:])
-
-        return te.compute(dims, pick, name="gather_nd")
-
     if not is_static(op.shape(1)[-1]):
         raise op.unsupported("index tuples of symbolic length")
-    return op.te(compute, op.x(0), op.x(1), name="gather_nd")
-
-
-_REDUCTIONS = {"none": "update", "add": "add", "mul": "mul", "max": "max", "min": "min"}
+    return op.te(lambda x, i: gather_nd(x, i, batch), op.x(0), op.x(1))
 
 
 @converter("ScatterElements", "Scatter")
-def scatter_elements(op: Op) -> relax.Expr:
+def scatter_single(op: Op) -> relax.Expr:
     """Write single elements along an axis."""
-    axis = op.axis(0)
-    indices = positive_indices(op, 1, op.shape()[axis])
-    reduction = _REDUCTIONS[op.attr("reduction", "none")]
-    return R.scatter_elements(op.x(0), indices, op.x(2), axis, reduction)
+    axis, how = op.axis(0), op.attr("reduction", "none")
+    check_indices(op, 1, op.shape()[axis])
+    return op.te(
+        lambda x, i, updates: scatter_elements(x, i, updates, axis, how), op.x(0), op.x(1), op.x(2)
+    )
 
 
 @converter("ScatterND")
-def scatter_nd(op: Op) -> relax.Expr:
+def scatter_tuples(op: Op) -> relax.Expr:
     """Write slices at index tuples."""
-    reduction = _REDUCTIONS[op.attr("reduction", "none")]
-    indices = _nd_indices(op, 1, 0)
-    return R.scatter_nd(op.x(0), indices, op.x(2), reduction)
+    how, dims, product = op.attr("reduction", "none"), list(op.shape()), op.arithmetic.product
+    *lead, width = op.shape(1)
+    if not is_static(width):
+        raise op.unsupported("index tuples of symbolic length")
+    rows, inner = dims[: int(width)], product(dims[int(width) :])
+    number = product(lead)
+
+    def flat(place: int, shape: list[Dim]) -> relax.Expr:
+        return op.emit(R.reshape(op.x(place), relax.ShapeExpr(shape)))
+
+    data, updates = flat(0, [product(rows), inner]), flat(2, [number, inner])
+    written = op.te(
+        lambda x, i, u, sizes: scatter_slices(x, i, u, sizes[1:], how),
+        data, flat(1, [number, width]), updates, dims=[inner, *rows],
+    )  # fmt: skip
+    return R.reshape(written, relax.ShapeExpr(dims))
+
+
+@converter("TensorScatter")
+def tensor_scatter(op: Op) -> relax.Expr:
+    """Write a window of a key-value cache, where each batch entry says."""
+    axis, circular = op.axis(-2), op.attr("mode", "linear") == "circular"
+    if axis == 0:
+        raise op.unsupported("the batch axis as sequence axis")
+    starts = [op.x(2)] if op.has(2) else []
+    return op.te(
+        lambda cache, update, *s: update_window(
+            cache, update, s[0] if s else None, axis, circular=circular
+        ),
+        op.x(0), op.x(1), *starts,
+    )  # fmt: skip
 
 
 @converter("OneHot")
 def one_hot(op: Op) -> relax.Expr:
     """Spread indices over a new axis; those outside [-depth, depth) give only `off` values."""
-    known = op.dims(1)
-    depth = known[0] if known else int(op.require_constant(1, "depth").reshape(-1)[0])
+    depth = run_time_size(op, 1)
     axis = normalize_axis(int(op.attr("axis", -1)), op.ndim() + 1)
 
     def compute(indices: te.Tensor, values: te.Tensor, sizes: list[Any]) -> te.Tensor:
@@ -233,43 +209,28 @@ def one_hot(op: Op) -> relax.Expr:
     return op.te(compute, op.x(0), op.x(2), name="one_hot", dims=[depth])
 
 
-@converter("NonZero")
-def nonzero(op: Op) -> relax.Expr:
-    """Return the places of elements that are not zero; their number is a new symbol."""
-    return R.nonzero(op.x())
-
-
-@converter("Compress")
-def compress(op: Op) -> relax.Expr:
-    """Keep the slices whose condition, which must be constant, is true."""
-    condition = op.require_constant(1, "condition")
-    places = np.nonzero(condition)[0].astype("int64")
-    if not op.has_attr("axis"):
-        flat = op.emit(R.reshape(op.x(), relax.ShapeExpr([op.arithmetic.product(op.shape())])))
-        return R.take(flat, op.const(places, "int64"), 0)
-    return R.take(op.x(), op.const(places, "int64"), op.axis(0))
-
-
 @converter("Trilu")
 def trilu(op: Op) -> relax.Expr:
-    """Keep one triangle of the last two axes."""
-    k = op.ints(1, "k")[0] if op.has(1) else 0
+    """Keep one triangle of the last two axes; the diagonal may be given at run time."""
     upper = bool(op.attr("upper", 1))
-    zero = tirx.const(0, op.dtype())
+    known = op.constant(1)
+    fixed = int(known.reshape(-1)[0]) if known is not None else 0
+    diagonal = [op.x(1)] if op.has(1) and known is None else []
+    dtype = op.dtype()
 
-    def compute(x: te.Tensor) -> te.Tensor:
+    def compute(x: te.Tensor, *given: te.Tensor) -> te.Tensor:
         def pick(*i: Any) -> Any:
+            k = given[0](*([0] * len(given[0].shape))).astype("int64") if given else fixed
             kept = i[-1] - i[-2] >= k if upper else i[-1] - i[-2] <= k
-            return tirx.Select(kept, x(*i), zero)
+            return tirx.Select(kept, x(*i), tirx.const(0, dtype))
 
         return te.compute(x.shape, pick, name="trilu")
 
-    return op.te(compute, op.x())
+    return op.te(compute, op.x(), *diagonal)
 
 
 @converter("ReverseSequence")
 def reverse_sequence(op: Op) -> relax.Expr:
     """Reverse the first elements of each sequence, as many as its length."""
-    return R.reverse_sequence(
-        op.x(0), op.x(1), int(op.attr("time_axis", 0)), int(op.attr("batch_axis", 1))
-    )
+    time, batch = int(op.attr("time_axis", 0)), int(op.attr("batch_axis", 1))
+    return op.te(lambda x, n: reverse_sequences(x, n, time, batch), op.x(0), op.x(1))

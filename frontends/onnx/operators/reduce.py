@@ -7,8 +7,13 @@ from collections.abc import Callable
 from tvm import relax
 from tvm.relax import op as R
 
-from frontends.onnx.op import Op
+from frontends.computations.arg_reduce import arg_extremum
+from frontends.computations.reduce import REDUCTIONS, kept_dims, reduce_axes
+from frontends.computations.scan import cumulate
+from frontends.onnx.dims import is_static
+from frontends.onnx.op import Op, normalize_axis
 from frontends.onnx.operators.elementwise import is_float
+from frontends.onnx.operators.run_time_size import parts, read_sizes
 from frontends.onnx.registry import converter
 from frontends.onnx.value import dtype_of
 
@@ -37,10 +42,37 @@ def reduce_input(op: Op) -> relax.Expr:
 
 
 def _reduce_input(op: Op) -> relax.Expr:
-    axes = op.axes(1)
-    if not axes and op.attr("noop_with_empty_axes", 0):
-        return _reduce(op, [])
-    return _reduce(op, axes or None)
+    keep_all = bool(op.attr("noop_with_empty_axes", 0))
+    if not op.has(1) or (is_static(op.shape(1)[0]) and op.shape(1)[0] == 0):
+        return _reduce(op, [] if keep_all else None)
+    if op.constant(1) is None:
+        return _reduce_run_time(op)
+    return _reduce(op, op.axes(1))
+
+
+_KINDS = {
+    "ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min",
+    "ReduceProd": "prod", "ReduceL1": "l1", "ReduceL2": "l2", "ReduceSumSquare": "sum_square",
+    "ReduceLogSum": "log_sum", "ReduceLogSumExp": "log_sum_exp",
+}  # fmt: skip
+
+
+def _reduce_run_time(op: Op) -> relax.Expr:
+    """Reduce over axes that are known only at run time: so is the result's shape."""
+    dims, keep = list(op.shape()), bool(op.attr("keepdims", 1))
+    if not is_static(op.shape(1)[0]):
+        raise op.unsupported("an unknown number of axes")
+    found = op.te(
+        lambda axes, sizes: kept_dims(axes, sizes, keep=keep), op.x(1), name="kept_dims", dims=dims
+    )
+    shape, reduced = parts(op, found, 2)
+    kind = REDUCTIONS[_KINDS[op.node.op_type]]
+    sizes = read_sizes(op, shape) if keep or int(op.shape(1)[0]) < len(dims) else []
+    if not sizes:
+        return op.te(lambda x, mask: reduce_axes(x, mask, [], kind), op.x(), reduced)
+    return op.te(
+        lambda x, mask, sizes: reduce_axes(x, mask, sizes, kind), op.x(), reduced, dims=sizes
+    )
 
 
 def _reduce(op: Op, axes: list[int] | None) -> relax.Expr:
@@ -92,37 +124,28 @@ def _log_sum_exp(op: Op, x: relax.Expr, axes: list[int], keep: bool) -> relax.Ex
 def arg_reduce(op: Op) -> relax.Expr:
     """Return the first, or with `select_last_index` the last, place of the extremum."""
     axis, keep = op.axis(0), bool(op.attr("keepdims", 1))
-    function = R.argmax if op.node.op_type == "ArgMax" else R.argmin
-    if not op.attr("select_last_index", 0):
-        return function(op.x(), axis, keep)
-    flipped = op.emit(function(op.emit(R.flip(op.x(), axis)), axis, keep))
-    length = op.shape()[axis]
-    return R.subtract(op.const(int(length) - 1, "int64"), flipped)
+    greatest = op.node.op_type == "ArgMax"
+    last = bool(op.attr("select_last_index", 0))
+    return op.te(
+        lambda x: arg_extremum(x, axis, greatest=greatest, last=last, keep_axis=keep), op.x()
+    )
 
 
 @converter("CumSum", "CumProd")
-def cumulate(op: Op) -> relax.Expr:
+def cumulative(op: Op) -> relax.Expr:
     """Sum or multiply up along an axis, from either end, with or without the element itself."""
-    axis = op.ints(1, "axis")[0] % op.ndim()
-    exclusive, reverse = bool(op.attr("exclusive", 0)), bool(op.attr("reverse", 0))
-    function = R.cumsum if op.node.op_type == "CumSum" else R.cumprod
-    x = op.emit(R.flip(op.x(), axis)) if reverse else op.x()
-    result = op.emit(function(x, axis, op.dtype(), exclusive))
-    return R.flip(result, axis) if reverse else result
-
-
-@converter("TopK", since=1)
-def top_k_attribute(op: Op) -> tuple[relax.Expr, relax.Expr]:
-    """Select the k greatest elements, k an attribute (opset 1 to 9)."""
-    return _top_k(op, int(op.attr("k")))
-
-
-@converter("TopK", since=10)
-def top_k_input(op: Op) -> tuple[relax.Expr, relax.Expr]:
-    """Select the k greatest or smallest elements; indices are int64."""
-    return _top_k(op, op.ints(1, "k")[0])
-
-
-def _top_k(op: Op, k: int) -> tuple[relax.Expr, relax.Expr]:
-    both = op.emit(R.topk(op.x(), k, op.axis(-1), "both", bool(op.attr("largest", 1)), "int64"))
-    return op.emit(both[0]), op.emit(both[1])
+    dims = list(op.shape())
+    known = op.constant(1)
+    axis = None if known is None else normalize_axis(int(known.reshape(-1)[0]), len(dims))
+    options = {
+        "multiply": op.node.op_type == "CumProd",
+        "exclusive": bool(op.attr("exclusive", 0)),
+        "reverse": bool(op.attr("reverse", 0)),
+    }
+    flat = op.emit(R.reshape(op.x(), relax.ShapeExpr([op.arithmetic.product(dims)])))
+    given = [op.x(1)] if axis is None else []
+    result = op.te(
+        lambda x, *rest: cumulate(x, rest[-1], rest[0] if axis is None else axis, **options),
+        flat, *given, dims=dims,
+    )  # fmt: skip
+    return R.reshape(result, relax.ShapeExpr(dims))
