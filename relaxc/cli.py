@@ -96,6 +96,11 @@ def build_parser() -> argparse.ArgumentParser:
     _compile_options(sub)
     sub.add_argument("--tolerance", type=float, default=1e-4, help="largest relative error")
     sub.add_argument("--seed", type=int, default=0, help="seed of the random inputs")
+    sub.add_argument(
+        "--coverage",
+        action="store_true",
+        help="only list the model's operators and how each is imported; nothing is compiled",
+    )
     _dims(sub)
 
     sub = command("explain", "tell what the compiler did with a model")

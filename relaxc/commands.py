@@ -102,6 +102,8 @@ def run_bench(args: argparse.Namespace) -> int:
 
 def run_check(args: argparse.Namespace) -> int:
     """Compare with ONNX Runtime; 1 if an output is off."""
+    if args.coverage:
+        return _show_coverage(args)
     from relaxc.check import check_against_onnxruntime
 
     model = _compile(args)
@@ -119,6 +121,19 @@ def run_check(args: argparse.Namespace) -> int:
     ]
     _print_table(("output", "relative error", "", ""), rows)
     return 0 if all(error.within(args.tolerance) for error in errors) else 1
+
+
+def _show_coverage(args: argparse.Namespace) -> int:
+    """Print how each operator is imported; what has no way in, or is refused, is an error."""
+    from relaxc.compiler import import_source, running_phase
+    from relaxc.coverage import COLUMNS, coverage_rows, model_coverage
+
+    _print_table(COLUMNS, coverage_rows(model_coverage(args.model)))
+    # Converters refuse variants that no table of operators shows, such as an attribute's value.
+    with running_phase("import"):
+        import_source(args.model, dynamic_shapes=_parse_shapes(args.shape) or None)
+    print("every operator can be imported")
+    return 0
 
 
 def run_explain(args: argparse.Namespace) -> int:
