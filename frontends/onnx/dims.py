@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tvm
-from tvm import tirx
+from tvm import relax, tirx
 from tvm.sym import Analyzer, ConstIntBound
 
 Dim = Any  # int | tvm.tirx.PrimExpr of dtype int64
@@ -113,6 +113,13 @@ def as_dim(dim: Any) -> Dim:
 def prim(dim: Dim) -> Any:
     """Return `dim` as int64 TIR expression."""
     return tirx.IntImm("int64", int(dim)) if is_static(dim) else dim
+
+
+def depends_only_on(dim: Dim, visible: frozenset[tirx.Var]) -> bool:
+    """Tell whether a size is an expression of the given symbols."""
+    if is_static(dim):
+        return True
+    return set(relax.analysis.tir_vars_in_type(relax.ShapeType([dim]))) <= visible
 
 
 def all_static(dims: Sequence[Dim]) -> bool:

@@ -8,19 +8,21 @@ from typing import Any
 
 import numpy as np
 import onnx
+import tvm
 from tvm import relax, te, tirx
 
 from frontends.errors import InvalidModel, RelaxcError, UnsupportedOperator
 from frontends.onnx import fold, shape_values
-from frontends.onnx.dims import Dim, DimArithmetic, is_static, prim
+from frontends.onnx.dims import Dim, DimArithmetic, as_dim, is_static, prim
 from frontends.onnx.function_body import FunctionBody, instantiate, schema_function
 from frontends.onnx.initializers import read_initializers
 from frontends.onnx.load_model import subgraphs_of
 from frontends.onnx.op import Op, numpy_dtype
+from frontends.onnx.private_function import Frame, PrivateFunction, declare_recursive, define
 from frontends.onnx.registry import find_converter, normalize_domain
 from frontends.onnx.stored_types import check_stored_inputs, name_stored_results
 from frontends.onnx.symbols import InputShapes, sanitize
-from frontends.onnx.value import Value, dtype_of, relax_constant
+from frontends.onnx.value import Value, dtype_of, relax_constant, tensors_of
 from frontends.storage_types import container
 
 Scope = MutableMapping[str, Value]
@@ -44,6 +46,8 @@ class GraphBuilder:
             (normalize_domain(f.domain), f.name, f.overload): f for f in model.functions
         }
         self._scope: Scope = {}
+        self._frame: Frame | None = None
+        self._read: dict[int, tuple[onnx.GraphProto, dict[str, Value]]] = {}
 
     # Nodes ------------------------------------------------------------------------------------
 
@@ -59,12 +63,113 @@ class GraphBuilder:
         finally:
             self._scope = outer
 
-    def run_subgraph(self, graph: onnx.GraphProto) -> list[Value]:
-        """Convert a graph without inputs where it stands; return its outputs."""
+    def run_subgraph(self, graph: onnx.GraphProto, inputs: Sequence[Value] = ()) -> list[Value]:
+        """Convert a graph where it stands, its inputs given; return its outputs."""
         scope: Scope = ChainMap({}, self._scope)
-        scope.update(read_initializers(graph, self._file))
+        scope.update(self._initializers(graph))
+        for declared, value in zip(graph.input, inputs, strict=True):
+            scope[declared.name] = value
         self.run(graph.node, scope)
         return [scope[output.name] for output in graph.output]
+
+    def _initializers(self, graph: onnx.GraphProto) -> dict[str, Value]:
+        """Return a subgraph's initializers: the same ones each time its body is converted."""
+        key = id(graph)
+        if key not in self._read:
+            self._read[key] = (graph, read_initializers(graph, self._file))
+        return self._read[key][1]
+
+    def lookup(self, name: str) -> Value:
+        """Return the value that a name stands for in the function that is being built."""
+        return self._scope[name]
+
+    def bind(self, name: str, value: Value) -> None:
+        """Let a name stand for a value from here on, in the subgraphs that follow as well."""
+        self._scope[name] = value
+
+    def captured(self, value: Value) -> Value:
+        """Return a value of the function around, as the one that is being built reads it."""
+        assert self._frame is not None
+        return self._frame.capture(value)
+
+    # Functions of their own -------------------------------------------------------------------
+
+    def define_function(
+        self,
+        hint: str,
+        run: Callable[[], list[Value]],
+        own: Sequence[relax.Var] = (),
+        chosen: Sequence[tirx.Var] = (),
+        callee: tvm.ir.GlobalVar | None = None,
+    ) -> PrivateFunction:
+        """Build a private function; `run` converts its body and returns its results."""
+        known = self._shapes.known()
+        frame = Frame(self._scope, self._frame)
+        outer = self._scope, self._frame
+        self._scope, self._frame = frame, frame
+
+        def body() -> tuple[list[Value], list[relax.Expr]]:
+            results = run()
+            return results, [self.expression(result) for result in tensors_of(results)]
+
+        try:
+            hint = sanitize(hint)
+            return define(self._block, hint, frame, own, chosen, known, body, callee)
+        finally:
+            self._scope, self._frame = outer
+
+    def declare_function(self, like: PrivateFunction, hint: str) -> PrivateFunction:
+        """Return a function that may be called before `define_function` gives it its body."""
+        return declare_recursive(self._block, like, sanitize(hint))
+
+    def call(
+        self, function: PrivateFunction, own: Sequence[relax.Expr] = (), sizes: Sequence[Dim] = ()
+    ) -> relax.Expr:
+        """Return a call of a function that this one or one around it defined."""
+        captured = [self.expression(self._within(v, function.home)) for v in function.captured]
+        arguments = [*own, *captured]
+        if function.symbols:
+            given = [prim(size) for size in sizes]
+            arguments.append(relax.ShapeExpr([*given, *function.symbols[len(given) :]]))
+        return self._block.normalize(relax.Call(function.callee, arguments))
+
+    def _within(self, value: Value, home: Frame | None) -> Value:
+        """Return a value of frame `home` as it is called here, captured at each level between."""
+
+        def inside(frame: Frame | None) -> Value:
+            return value if frame is home or frame is None else frame.capture(inside(frame.parent))
+
+        return inside(self._frame)
+
+    def branch(self, condition: relax.Expr, then: relax.Expr, other: relax.Expr) -> relax.Expr:
+        """Return the value of one of two calls, as the boolean scalar `condition` says."""
+        return relax.If(condition, relax.SeqExpr([], then), relax.SeqExpr([], other))
+
+    def emit_tuple(
+        self, expr: relax.Expr, hint: str, types: Sequence[tuple[str, Sequence[Dim | None]]]
+    ) -> list[relax.Var]:
+        """Bind the tensors of a tuple; each has the dtype and dims given, None for a new symbol."""
+        whole = self._block.emit(expr, sanitize(hint))
+        items = []
+        for place, (dtype, dims) in enumerate(types):
+            item = self._block.emit(relax.TupleGetItem(whole, place))
+            have = item.ty.shape
+            have = list(have.values) if isinstance(have, relax.ShapeExpr) else None
+            same = have is not None and all(
+                dim is not None and self.arithmetic.equal(as_dim(size), dim)
+                for size, dim in zip(have, dims, strict=True)
+            )
+            if not same:
+                wanted = [self.fresh_symbol(hint) if dim is None else dim for dim in dims]
+                item = self.match_tensor(item, wanted, dtype)
+            items.append(item)
+        return items
+
+    def known_symbols(self) -> frozenset[tirx.Var]:
+        """Return the symbols that exist now: what a function built later may add is its own."""
+        return frozenset(self._shapes.known())
+
+    # Conversion -------------------------------------------------------------------------------
 
     def _convert(self, node: onnx.NodeProto, inputs: Sequence[Value | None]) -> list[Value]:
         domain = normalize_domain(node.domain)

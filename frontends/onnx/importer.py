@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import onnx
@@ -17,7 +18,7 @@ from frontends.onnx.load_model import load_model
 from frontends.onnx.registry import normalize_domain
 from frontends.onnx.support import check_support
 from frontends.onnx.symbols import DynamicShapes, InputShapes, sanitize
-from frontends.onnx.value import Value
+from frontends.onnx.value import EmptyOptional, SequenceValue, Value
 from frontends.storage_types import container
 
 
@@ -68,33 +69,53 @@ def import_onnx(
         scope[value.name] = Value(value.name, spec.dtype, expr=parameter)
     with block.function("main", parameters):
         failure: RelaxcError | None = None
-        with block.dataflow():
-            try:
-                builder.run(model.graph.node, scope)
-                results = [scope[output.name] for output in model.graph.output]
-                for declared, result in zip(model.graph.output, results, strict=True):
-                    _check_output(declared, result, file)
-                exprs = [builder.expression(result) for result in results]
-            except RelaxcError as error:
-                # The blocks are closed before it is raised; Relax prints warnings otherwise.
-                failure, exprs = error, [relax.const(0)]
-            returned = block.emit_output(
-                exprs[0] if len(exprs) == 1 else relax.Tuple(exprs),
-                "outputs" if failure or len(exprs) > 1 else sanitize(results[0].name),
-            )
+        try:
+            builder.run(model.graph.node, scope)
+            results = [scope[output.name] for output in model.graph.output]
+            for declared, result in zip(model.graph.output, results, strict=True):
+                _check_output(declared, result, file)
+            named = _named_tensors(model.graph.output, results)
+            exprs = [builder.expression(result) for _, result in named]
+        except RelaxcError as error:
+            # The blocks are closed before it is raised; Relax prints warnings otherwise.
+            failure, exprs = error, [relax.const(0)]
+        returned = exprs[0] if len(exprs) == 1 else relax.Tuple(exprs)
+        if not isinstance(returned, relax.Var):
+            single = failure is None and len(exprs) == 1
+            returned = block.emit(returned, sanitize(named[0][0]) if single else "outputs")
         block.emit_func_output(returned)
     if failure is not None:
         raise failure
     outputs = tuple(
-        TensorSpec(output.name, tuple(dim_name(dim) for dim in result.shape), result.dtype)
-        for output, result in zip(model.graph.output, results, strict=True)
+        TensorSpec(name, tuple(dim_name(dim) for dim in result.shape), result.dtype)
+        for name, result in named
     )
     return ImportedModel(_finish(block.get()), tuple(specs), outputs, file)
 
 
+def _named_tensors(
+    declared: Iterable[onnx.ValueInfoProto], results: Iterable[Value]
+) -> list[tuple[str, Value]]:
+    """Return the tensors that are returned; an element of a sequence is called `name[place]`."""
+    named = []
+    for output, result in zip(declared, results, strict=True):
+        if isinstance(result, SequenceValue):
+            named += [(f"{output.name}[{n}]", item) for n, item in enumerate(result.items)]
+        elif isinstance(result, EmptyOptional):
+            raise UnsupportedOperator("the output is an optional without element, which has no "
+                                      "tensor to return", tensor=output.name)  # fmt: skip
+        else:
+            named.append((output.name, result))
+    return named
+
+
 def _finish(module: tvm.IRModule) -> tvm.IRModule:
-    """Drop what nothing reads: values known while importing leave unused bindings behind."""
-    return relax.transform.DeadCodeElimination(["main"])(module)
+    """Drop what nothing reads, and put what lies between branches and loops into dataflow blocks.
+
+    Values known while importing leave unused bindings behind.
+    """
+    module = relax.transform.DeadCodeElimination(["main"])(module)
+    return relax.transform.ConvertToDataflow(min_size=1)(module)
 
 
 def _dtype(value: onnx.ValueInfoProto, file: str) -> str:

@@ -27,6 +27,7 @@ class Op:
         opset: Opset version of the node's domain.
         inputs: Its input values; None where an optional input is left out.
         arithmetic: Arithmetic on symbolic dimensions.
+        builder: Builds the function that the node belongs to; control flow needs it.
     """
 
     def __init__(
@@ -36,7 +37,7 @@ class Op:
         opset: int,
         inputs: Sequence[Value | None],
     ) -> None:
-        self._builder = builder
+        self.builder = builder
         self.node, self.opset, self.inputs = node, opset, list(inputs)
         self.arithmetic: DimArithmetic = builder.arithmetic
         self._attributes = {attribute.name: attribute for attribute in node.attribute}
@@ -56,7 +57,7 @@ class Op:
 
     def x(self, place: int = 0) -> relax.Expr:
         """Return input `place` as Relax tensor."""
-        return self._builder.expression(self.value(place))
+        return self.builder.expression(self.value(place))
 
     def shape(self, place: int = 0) -> tuple[Dim, ...]:
         """Return the shape of input `place`; every dimension is an int or a TIR expression."""
@@ -131,7 +132,7 @@ class Op:
 
     def emit(self, expr: relax.Expr, hint: str = "") -> relax.Var:
         """Bind an intermediate result; its shape is fully known afterwards."""
-        return self._builder.emit(expr, hint or f"{self.title}_{self.node.op_type}")
+        return self.builder.emit(expr, hint or f"{self.title}_{self.node.op_type}")
 
     def aligned(self, places: Sequence[int], free: int | None = None) -> list[relax.Expr]:
         """Return inputs whose symbolic sizes agree, so that Relax deduces the result's shape.
@@ -180,7 +181,7 @@ class Op:
         `compute` gets a TE tensor for each of `tensors`, then the list `dims` if there is one:
         symbolic dimensions that `compute` uses must be handed over this way.
         """
-        return self._builder.emit_te(compute, *tensors, name=name or self.node.op_type, dims=dims)
+        return self.builder.emit_te(compute, *tensors, name=name or self.node.op_type, dims=dims)
 
     def const(self, data: Any, dtype: str | None = None) -> relax.Expr:
         """Return a Relax constant; the dtype of input 0 is the default."""
@@ -192,24 +193,24 @@ class Op:
 
     def symbol(self, hint: str = "n") -> Any:
         """Return a fresh symbolic dimension: a size known only at run time."""
-        return self._builder.fresh_symbol(hint)
+        return self.builder.fresh_symbol(hint)
 
     def match_shape(self, expr: relax.Expr, dims: Sequence[Dim], dtype: str) -> relax.Var:
         """State the shape of `expr`, checked at run time; it defines new symbols in `dims`."""
-        return self._builder.match_tensor(expr, dims, dtype)
+        return self.builder.match_tensor(expr, dims, dtype)
 
     def runtime_dims(self, place: int) -> list[Dim]:
         """Return the elements of an integer vector as dimensions, read at run time if need be."""
         known = self.dims(place)
-        return known if known is not None else self._builder.read_dims(self.value(place))
+        return known if known is not None else self.builder.read_dims(self.value(place))
 
     def run_subgraph(self, graph: onnx.GraphProto) -> list[Value]:
         """Import a subgraph without inputs in place and return its outputs."""
-        return self._builder.run_subgraph(graph)
+        return self.builder.run_subgraph(graph)
 
     def expand(self, body: FunctionBody) -> list[Value]:
         """Import a function body over this node's inputs and return its outputs."""
-        return self._builder.expand(body, self.inputs)
+        return self.builder.expand(body, self.inputs)
 
     @property
     def title(self) -> str:

@@ -137,6 +137,10 @@ class InputShapes:
             self._arithmetic.declare(self._symbols[name])
         return self._symbols[name]
 
+    def known(self) -> tuple[tirx.Var, ...]:
+        """Return all symbols there are."""
+        return tuple(self._symbols.values())
+
     def fresh(self, hint: str) -> tirx.Var:
         """Return a symbol of a name that nothing else has."""
         hint = sanitize(hint)

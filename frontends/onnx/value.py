@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from frontends.errors import InvalidModel, UnsupportedOperator
 from frontends.onnx.dims import Dim, as_dim, is_static
 from frontends.storage_types import is_stored, to_container
 
@@ -79,6 +81,71 @@ class Value:
         shape = ", ".join(str(dim) for dim in self.shape)
         kind = "constant " if self.array is not None else ""
         return f"{self.name}: {kind}{self.dtype}[{shape}]"
+
+
+@dataclass(eq=False)
+class SequenceValue(Value):
+    """A sequence of known length; a sequence is a list while importing and leaves no code.
+
+    `dtype` is that of the elements, each of which has a shape of its own.
+    """
+
+    items: tuple[Value, ...] = ()
+
+    @property
+    def shape(self) -> tuple[Dim, ...]:
+        """Refuse: only a tensor has a shape."""
+        raise UnsupportedOperator("a sequence stands where a tensor is read", tensor=self.name)
+
+    def describe(self) -> str:
+        """Return name, element type and length for an error message."""
+        return f"{self.name}: sequence of {len(self.items)} {self.dtype} tensors"
+
+
+@dataclass(eq=False)
+class EmptyOptional(Value):
+    """An optional without element; one with an element is the element itself."""
+
+    @property
+    def shape(self) -> tuple[Dim, ...]:
+        """Refuse: there is no tensor."""
+        raise InvalidModel("an optional without element is read", tensor=self.name)
+
+    def describe(self) -> str:
+        """Return the name for an error message."""
+        return f"{self.name}: empty optional"
+
+
+def tensors_of(values: Iterable[Value]) -> list[Value]:
+    """Return the tensors that values consist of: the elements of sequences, none of an empty one."""
+    tensors: list[Value] = []
+    for value in values:
+        if isinstance(value, SequenceValue):
+            tensors += tensors_of(value.items)
+        elif not isinstance(value, EmptyOptional):
+            tensors.append(value)
+    return tensors
+
+
+def with_tensors(values: Iterable[Value], tensors: Iterator[Value]) -> list[Value]:
+    """Return values of the same structure made of other tensors, which are taken in order."""
+    made: list[Value] = []
+    for value in values:
+        if isinstance(value, SequenceValue):
+            items = tuple(with_tensors(value.items, tensors))
+            made.append(SequenceValue(value.name, value.dtype, items=items))
+        elif isinstance(value, EmptyOptional):
+            made.append(value)
+        else:
+            made.append(next(tensors))
+    return made
+
+
+def structure_of(value: Value) -> object:
+    """Return what two values must have in common to be results of two branches."""
+    if isinstance(value, SequenceValue):
+        return tuple(structure_of(item) for item in value.items)
+    return "none" if isinstance(value, EmptyOptional) else "tensor"
 
 
 def relax_constant(array: np.ndarray) -> relax.Expr:

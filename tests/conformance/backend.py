@@ -21,6 +21,7 @@ class RelaxcRep(BackendRep):
         # A backend is given the inputs without default; a model may name all of its weights.
         self._required = [i.name for i in model.graph.input if i.name not in defaults]
         self._all = [i.name for i in model.graph.input]
+        self._outputs = model.graph.output
 
     def run(self, inputs: Any, **_: Any) -> tuple[Any, ...]:
         """Run on `inputs`, a list of arrays, and return a tuple of the model's outputs."""
@@ -29,9 +30,9 @@ class RelaxcRep(BackendRep):
         given = dict(zip(names, arrays, strict=False))
         feeds = {spec.name: given[spec.name] for spec in self._compiled.inputs}
         results = self._compiled(**{name: _dense(value) for name, value in feeds.items()})
-        if len(self._compiled.outputs) == 1:
-            return (results,)
-        return tuple(results)
+        tensors = iter([results] if len(self._compiled.outputs) == 1 else results)
+        named = {spec.name: next(tensors) for spec in self._compiled.outputs}
+        return tuple(_gather(output, named) for output in self._outputs)
 
 
 class RelaxcBackend(Backend):
@@ -53,6 +54,14 @@ class RelaxcBackend(Backend):
     def supports_device(cls, device: str) -> bool:
         """Tell whether this machine can run what is compiled for `device`."""
         return device == "CPU"
+
+
+def _gather(output: onnx.ValueInfoProto, named: dict[str, Any]) -> Any:
+    """Return an output; the elements of a sequence are tensors called `name[place]`."""
+    if output.name in named:
+        return named[output.name]
+    places = range(len(named))
+    return [named[key] for k in places if (key := f"{output.name}[{k}]") in named]
 
 
 def _dense(value: Any) -> Any:

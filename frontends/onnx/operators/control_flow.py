@@ -1,0 +1,73 @@
+"""If: a known condition selects a branch while importing, another one calls it at run time."""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relax, tirx
+from tvm.relax import op as R
+
+from frontends.errors import InvalidModel
+from frontends.onnx.dims import Dim, DimArithmetic, depends_only_on
+from frontends.onnx.op import Op
+from frontends.onnx.registry import converter
+from frontends.onnx.value import Value, structure_of, tensors_of, with_tensors
+
+
+@converter("If")
+def conditional(op: Op) -> list[Value]:
+    """Import the branch that a known condition selects in place, or call one of two functions."""
+    condition = op.constant(0)
+    if condition is not None:
+        branch = "then_branch" if bool(condition.reshape(-1)[0]) else "else_branch"
+        return op.run_subgraph(op.attr(branch))
+    builder = op.builder
+    visible = builder.known_symbols()
+    then, other = (
+        builder.define_function(f"{op.title}_{branch}", lambda b=branch: op.run_subgraph(op.attr(b)))
+        for branch in ("then_branch", "else_branch")
+    )
+    if [structure_of(v) for v in then.results] != [structure_of(v) for v in other.results]:
+        raise op.unsupported("branches that return sequences of different lengths")
+    left, right = tensors_of(then.results), tensors_of(other.results)
+    types = []
+    for one, two in zip(left, right, strict=True):
+        if one.dtype != two.dtype:
+            raise InvalidModel(f"one branch returns {one.dtype}, the other {two.dtype}")
+        if one.ndim != two.ndim:
+            raise op.unsupported(
+                f"branches that return tensors of different ranks ({one.ndim} and {two.ndim})"
+            )
+        dims = common_dims(one.shape, two.shape, visible, op.arithmetic)
+        types.append((one.dtype, dims))
+    scalar = op.emit(R.reshape(op.x(0), relax.ShapeExpr([])))
+    chosen = builder.branch(scalar, builder.call(then), builder.call(other))
+    items = builder.emit_tuple(chosen, op.title, types)
+    tensors = [
+        one if _same_known(one, two) else Value("", one.dtype, expr=item)
+        for one, two, item in zip(left, right, items, strict=True)
+    ]
+    return with_tensors(then.results, iter(tensors))
+
+
+def common_dims(
+    one: tuple[Dim, ...],
+    two: tuple[Dim, ...],
+    visible: frozenset[tirx.Var],
+    arithmetic: DimArithmetic,
+) -> list[Dim | None]:
+    """Return the sizes that two shapes of one rank have in common; None where they may differ.
+
+    A size that depends on a symbol which is not `visible` is unknown outside the function that
+    defines the symbol.
+    """
+    return [
+        a if depends_only_on(a, visible) and arithmetic.equal(a, b) else None
+        for a, b in zip(one, two, strict=True)
+    ]
+
+
+def _same_known(one: Value, two: Value) -> bool:
+    """Tell whether two branches return the same constant."""
+    if one.array is None or two.array is None:
+        return False
+    return one.dtype == two.dtype and np.array_equal(one.array, two.array)
