@@ -13,11 +13,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import tvm_ffi
 from tvm import relax, te, tirx
 from tvm.relax import op as R
 
 Emit = Callable[[relax.Expr], relax.Expr]
 NARROW = ("float16", "bfloat16")
+_LOWEST = {
+    "float16": -65504.0,
+    "bfloat16": -3.3895313892515355e38,
+    "float32": float(np.finfo("float32").min),
+    "float64": float(np.finfo("float64").min),
+}
 
 
 @dataclass(frozen=True)
@@ -64,7 +71,7 @@ def attend(
         bias: Added to the scores; broadcasts to (batch, heads, queries, keys).
         may_be_masked: Whether a row of the bias may be -inf everywhere; its result is then zero.
         sink: One more score a row, (1 or batch, heads, 1, 1), that takes a share and gives nothing.
-        precision: dtype of the softmax; by default that of q, but at least float32.
+        precision: A wish for the dtype of the softmax, which is float32 or wider in any case.
     """
     dtype = _dtype(q)
     batch, heads, queries, size = _shape(q)
@@ -73,12 +80,15 @@ def attend(
     if stacked:
         rows = heads // groups * queries
         q = emit(R.reshape(q, relax.ShapeExpr([batch, groups, rows, size])))
+    # Narrow floats are summed in float32 and rounded where the specification rounds them.
+    inner = "float32" if dtype in NARROW else dtype
     if dtype in NARROW:
-        # Half on each side, as the specification has it: products of these do not overflow.
+        # Half of the scale on each side: the products do not overflow.
         k = emit(R.multiply(k, _number(abs(scale) ** 0.5, dtype)))
         scale = math.copysign(abs(scale) ** 0.5, scale)
     q = emit(R.multiply(q, _number(scale, dtype)))
-    raw = emit(R.matmul(q, emit(R.permute_dims(k, [0, 1, 3, 2]))))
+    raw = emit(R.matmul(q, emit(R.permute_dims(k, [0, 1, 3, 2])), out_dtype=inner))
+    raw = _cast(emit, raw, dtype)
     if stacked:
         raw = emit(R.reshape(raw, relax.ShapeExpr([batch, heads, queries, keys])))
     capped = raw
@@ -86,30 +96,30 @@ def attend(
         bounded = emit(R.tanh(emit(R.divide(raw, _number(softcap, dtype)))))
         capped = emit(R.multiply(bounded, _number(softcap, dtype)))
     biased = capped if bias is None else emit(R.add(capped, bias))
-    wide = precision or ("float32" if dtype in NARROW else dtype)
-    scores = biased if wide == dtype else emit(R.astype(biased, wide))
+    wide = "float64" if "float64" in (precision, dtype) else "float32"
+    scores = _cast(emit, biased, wide)
     if sink is None:
         probabilities = emit(R.nn.softmax(scores, -1))
     else:
-        probabilities = _softmax_with_sink(emit, scores, sink, wide)
+        probabilities = _softmax_with_sink(emit, scores, _cast(emit, sink, wide))
     if may_be_masked and bias is not None:
-        best = emit(R.max(bias, [-1], True))
-        some = emit(R.greater(best, _number(-np.inf, _dtype(bias))))
+        best = emit(R.max(_cast(emit, bias, wide), [-1], True))
+        some = emit(R.greater(best, _number(-np.inf, wide)))
         probabilities = emit(R.where(some, probabilities, _number(0, wide)))
-    if wide != dtype:
-        probabilities = emit(R.astype(probabilities, dtype))
-    weights = probabilities
+    weights = probabilities = _cast(emit, probabilities, dtype)
     if stacked:
         weights = emit(R.reshape(weights, relax.ShapeExpr([batch, groups, rows, keys])))
-    output = emit(R.matmul(weights, v))
+    output = _cast(emit, emit(R.matmul(weights, v, out_dtype=inner)), dtype)
     if stacked:
         output = emit(R.reshape(output, relax.ShapeExpr([batch, heads, queries, width])))
     return Attended(output, raw, capped, biased, probabilities)
 
 
-def _softmax_with_sink(
-    emit: Emit, scores: relax.Expr, sink: relax.Expr, dtype: str
-) -> relax.Expr:
+def _cast(emit: Emit, x: relax.Expr, dtype: str) -> relax.Expr:
+    return x if _dtype(x) == dtype else emit(R.astype(x, dtype))
+
+
+def _softmax_with_sink(emit: Emit, scores: relax.Expr, sink: relax.Expr) -> relax.Expr:
     """Return the softmax of the scores and one more, without the share of that one."""
     best = emit(R.maximum(emit(R.max(scores, [-1], True)), sink))
     shares = emit(R.exp(emit(R.subtract(scores, best))))
@@ -206,6 +216,7 @@ def padding_bias(
     hidden: float,
     causal: bool,
     past: Any = 0,
+    starts: bool = False,
 ) -> te.Tensor:
     """Return the bias of com.microsoft's integer masks: (1 or batch, 1, 1 or queries, keys).
 
@@ -217,9 +228,10 @@ def padding_bias(
         hidden: What is added to the scores of masked keys.
         causal: Hide keys after a query's position by the lowest number.
         past: The position of the first query.
+        starts: Whether the mask's second half has the starts.
     """
     batch, queries, keys = sizes
-    lowest = {"float16": -65504.0, "float64": -1.7976931348623157e308}.get(dtype, -3.4028235e38)
+    lowest = _LOWEST[dtype]
     by_query = causal or (mask is not None and len(mask.shape) == 3)
 
     def element(b: Any, _: Any, i: Any, j: Any) -> Any:
@@ -227,7 +239,7 @@ def padding_bias(
         if mask is not None:
             if len(mask.shape) == 1:
                 kept = j < mask(b)
-                if not _same(mask.shape[0], batch):
+                if starts:
                     kept = tirx.all(kept, j >= mask(b + batch))
             else:
                 kept = (mask(b, i, j) if len(mask.shape) == 3 else mask(b, j)) > 0
@@ -246,7 +258,7 @@ def _choose(condition: Any, true: float, false: float, dtype: str) -> Any:
 
 def _same(left: Any, right: Any) -> bool:
     """Tell whether two sizes are surely equal."""
-    return bool(tirx.analysis.expr_deep_equal(_prim(left), _prim(right)))
+    return bool(tvm_ffi.structural_equal(_prim(left), _prim(right)))
 
 
 def _prim(size: Any) -> Any:

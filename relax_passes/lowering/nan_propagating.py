@@ -34,7 +34,8 @@ def minimum(a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
 
 
 def _pick(wins: tirx.Expr, x: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
-    return tirx.Select(tirx.any(wins, tirx.isnan(x)), x, y)
+    known = x.astype("float32") if str(x.ty.dtype) == "bfloat16" else x  # isnan has no bfloat16
+    return tirx.Select(tirx.any(wins, tirx.isnan(known)), x, y)
 
 
 def _is_float(value: tirx.Expr) -> bool:

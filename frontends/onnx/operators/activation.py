@@ -188,10 +188,13 @@ def softmax_axis(op: Op) -> relax.Expr:
 
 
 def _normalize(op: Op, x: relax.Expr, axis: int) -> relax.Expr:
-    if op.node.op_type == "Softmax":
-        return R.nn.softmax(x, axis)
-    if op.node.op_type == "LogSoftmax":
-        return R.nn.log_softmax(x, axis)
+    if op.node.op_type in ("Softmax", "LogSoftmax"):
+        compute = R.nn.softmax if op.node.op_type == "Softmax" else R.nn.log_softmax
+        if op.dtype() not in ("float16", "bfloat16"):
+            return compute(x, axis)
+        # Sums of narrow floats lose too much.
+        wide = op.emit(compute(op.emit(R.astype(x, "float32")), axis))
+        return R.astype(wide, op.dtype())
     depth = x.ty.shape.values[axis]
     first = op.emit(R.argmax(x, axis, keepdims=True))
     places = op.emit(R.arange(0, depth, 1, "int64"))

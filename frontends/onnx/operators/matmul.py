@@ -8,12 +8,21 @@ from tvm.relax import op as R
 
 from frontends.onnx.op import Op
 from frontends.onnx.registry import converter
+from frontends.onnx.value import dtype_of
 
 
 @converter("MatMul")
 def matmul(op: Op) -> relax.Expr:
-    """Multiply as numpy.matmul does."""
-    return R.matmul(op.x(0), op.x(1))
+    """Multiply as numpy.matmul does; float16 and bfloat16 are summed in float32."""
+    return product(op, op.x(0), op.x(1))
+
+
+def product(op: Op, a: relax.Expr, b: relax.Expr) -> relax.Expr:
+    """Return a matrix product of the dtype of `a`; narrow floats are summed in float32."""
+    dtype = dtype_of(a)
+    if dtype not in ("float16", "bfloat16"):
+        return R.matmul(a, b)
+    return R.astype(op.emit(R.matmul(a, b, out_dtype="float32")), dtype)
 
 
 @converter("Gemm")
@@ -24,16 +33,16 @@ def gemm(op: Op) -> relax.Expr:
     if op.attr("transA", 0):
         a = op.emit(R.permute_dims(a, [1, 0]))
     b = transposed(op, 1, [1, 0]) if op.attr("transB", 0) else op.x(1)
-    product = op.emit(R.matmul(a, b))
+    result = op.emit(product(op, a, b))
     if alpha != 1.0:
-        product = op.emit(R.multiply(product, op.const(alpha)))
+        result = op.emit(R.multiply(result, op.const(alpha)))
     if not op.has(2) or beta == 0.0:
-        return product
+        return result
     known = op.constant(2)
     if known is not None and beta != 1.0:
-        return R.add(product, op.const(known * np.asarray(beta, known.dtype)))
+        return R.add(result, op.const(known * np.asarray(beta, known.dtype)))
     c = op.x(2) if beta == 1.0 else op.emit(R.multiply(op.x(2), op.const(beta)))
-    return R.add(product, c)
+    return R.add(result, c)
 
 
 def transposed(op: Op, place: int, axes: list[int]) -> relax.Expr:

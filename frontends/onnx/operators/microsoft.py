@@ -1,4 +1,4 @@
-"""Operators of the com.microsoft domain that exporters and optimizers emit."""
+"""Elementwise operators of the com.microsoft domain that exporters and optimizers emit."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any
 from tvm import relax
 from tvm.relax import op as R
 
+from frontends.onnx.dims import is_static
 from frontends.onnx.op import Op
 from frontends.onnx.registry import converter
+from frontends.onnx.value import Value
 
 MICROSOFT = "com.microsoft"
 
@@ -40,29 +42,62 @@ def quick_gelu(op: Op) -> relax.Expr:
     return R.multiply(x, op.emit(R.sigmoid(scaled)))
 
 
-@converter("SkipLayerNormalization", domain=MICROSOFT)
-def skip_layer_norm(op: Op) -> Any:
-    """Normalize input + skip + bias over the last axis; the sum is the fourth output."""
-    total = _skip_sum(op, 4)
-    beta = op.x(3) if op.has(3) else op.emit(R.zeros_like(op.x(2)))
-    result = R.nn.layer_norm(total, op.x(2), beta, [-1], float(op.attr("epsilon", 1e-12)))
-    return _with_sum(op, result, total)
-
-
-@converter("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
-def skip_rms_norm(op: Op) -> Any:
-    """Apply RMS normalization to input + skip + bias; the sum is the fourth output."""
-    total = _skip_sum(op, 3)
-    result = R.nn.rms_norm(total, op.x(2), [-1], float(op.attr("epsilon", 1e-12)))
-    return _with_sum(op, result, total)
-
-
-def _skip_sum(op: Op, bias: int) -> relax.Expr:
+@converter("BiasSplitGelu", domain=MICROSOFT)
+def bias_split_gelu(op: Op) -> relax.Expr:
+    """Return the first half of the last axis of x + bias, times the exact GELU of the second."""
     total = op.emit(R.add(op.x(0), op.x(1)))
-    return op.emit(R.add(total, op.x(bias))) if op.has(bias) else total
+    width = op.shape()[-1]
+    if not is_static(width):
+        raise op.unsupported("a symbolic number of channels")
+    last, half = op.ndim() - 1, int(width) // 2
+    left = op.emit(R.strided_slice(total, [last], [0], [half]))
+    right = op.emit(R.strided_slice(total, [last], [half], [2 * half]))
+    return R.multiply(left, op.emit(R.nn.gelu(right)))
 
 
-def _with_sum(op: Op, result: relax.Expr, total: relax.Expr) -> Any:
-    if any(op.node.output[1:3]):
-        raise op.unsupported("its mean and deviation outputs")
-    return (result, None, None, total) if len(op.node.output) > 3 else result
+@converter("BiasAdd", domain=MICROSOFT)
+def bias_add(op: Op) -> relax.Expr:
+    """Return x + bias + skip."""
+    return R.add(op.emit(R.add(op.x(0), op.x(1))), op.x(2))
+
+
+@converter("BiasSoftmax", domain=MICROSOFT)
+def bias_softmax(op: Op) -> relax.Expr:
+    """Return the softmax of data + bias over all axes from `axis` on, as one."""
+    axis = op.axis(1)
+    total = op.emit(R.add(op.x(0), op.x(1)))
+    if axis == op.ndim() - 1:
+        return R.nn.softmax(total, axis)
+    rows = op.arithmetic.product(op.shape()[:axis])
+    columns = op.arithmetic.product(op.shape()[axis:])
+    flat = op.emit(R.reshape(total, relax.ShapeExpr([rows, columns])))
+    return R.reshape(op.emit(R.nn.softmax(flat, 1)), relax.ShapeExpr(list(op.shape())))
+
+
+@converter("BiasDropout", domain=MICROSOFT)
+def bias_dropout(op: Op) -> Any:
+    """Return x + bias, plus a residual: inference only."""
+    if op.has(4) and (op.constant(4) is None or bool(op.constant(4))):
+        raise op.unsupported("training mode")
+    if len(op.node.output) > 1 and op.node.output[1]:
+        raise op.unsupported("its mask output")
+    total = op.emit(R.add(op.x(0), op.x(1)))
+    return R.add(total, op.x(2)) if op.has(2) else total
+
+
+@converter("SampleOp", domain=MICROSOFT)
+def sample(op: Op) -> Value:
+    """Return the input, as ONNX Runtime's example of an operator does."""
+    return op.value(0)
+
+
+@converter("MurmurHash3", domain=MICROSOFT)
+def murmur_hash(op: Op) -> relax.Expr:
+    """Refuse: the hash serves strings."""
+    raise op.unsupported("hashes of strings")
+
+
+@converter("BifurcationDetector", domain=MICROSOFT)
+def bifurcation_detector(op: Op) -> relax.Expr:
+    """Refuse: the operator steers a text generation loop, it computes nothing."""
+    raise op.unsupported("matching suffixes of generated text")

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from frontends.errors import UnsupportedOperator
-from frontends.onnx import import_onnx
 from tests.frontends.onnx.run_model import assert_like_reference, make_model
 from tests.frontends.onnx.test_operators import check
 
@@ -85,8 +83,3 @@ def _if_model(condition: bool | None) -> object:
 @pytest.mark.parametrize("condition", [True, False])
 def test_known_condition_selects_a_branch(condition: bool) -> None:
     assert_like_reference(_if_model(condition), {"x": np.asarray([-1, 2, -3], "float32")})
-
-
-def test_unknown_condition_is_refused() -> None:
-    with pytest.raises(UnsupportedOperator, match="only at run time"):
-        import_onnx(_if_model(None))

@@ -1,0 +1,109 @@
+"""Normalizations of the com.microsoft domain: with a residual, without a mean, of embeddings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import relax
+from tvm.relax import op as R
+
+from frontends.onnx.op import Op
+from frontends.onnx.operators.microsoft import MICROSOFT
+from frontends.onnx.registry import converter
+from frontends.onnx.value import dtype_of
+
+
+@converter("SkipLayerNormalization", domain=MICROSOFT)
+def skip_layer_norm(op: Op) -> Any:
+    """Normalize input + skip + bias over the last axis; the sum is the fourth output."""
+    total = _skip_sum(op, 4)
+    beta = op.x(3) if op.has(3) else op.emit(R.zeros_like(op.x(2)))
+    result = R.nn.layer_norm(total, op.x(2), beta, [-1], float(op.attr("epsilon", 1e-12)))
+    return _with_sum(op, result, total)
+
+
+@converter("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
+def skip_rms_norm(op: Op) -> Any:
+    """Apply RMS normalization to input + skip + bias; the sum is the fourth output."""
+    total = _skip_sum(op, 3)
+    result = R.nn.rms_norm(total, op.x(2), [-1], float(op.attr("epsilon", 1e-12)))
+    return _with_sum(op, result, total)
+
+
+@converter("SimplifiedLayerNormalization", domain=MICROSOFT)
+def rms_norm(op: Op) -> Any:
+    """Apply RMS normalization over the last axis."""
+    if len(op.node.output) > 1 and op.node.output[1]:
+        raise op.unsupported("its deviation output")
+    return R.nn.rms_norm(op.x(0), op.x(1), [-1], float(op.attr("epsilon", 1e-5)))
+
+
+def _skip_sum(op: Op, bias: int) -> relax.Expr:
+    total = op.emit(R.add(op.x(0), op.x(1)))
+    return op.emit(R.add(total, op.x(bias))) if op.has(bias) else total
+
+
+def _with_sum(op: Op, result: relax.Expr, total: relax.Expr) -> Any:
+    if any(op.node.output[1:3]):
+        raise op.unsupported("its mean and deviation outputs")
+    return (result, None, None, total) if len(op.node.output) > 3 else result
+
+
+@converter("EmbedLayerNormalization", domain=MICROSOFT)
+def embed_layer_norm(op: Op) -> Any:
+    """Normalize the sum of word, position and segment embeddings.
+
+    The second output counts the ones of the mask in each row: the end of the valid tokens.
+    """
+    batch, length = op.shape()
+    words = op.emit(R.take(op.x(2), op.x(0), 0))
+    if op.has(8):
+        positions = op.emit(R.take(op.x(3), op.x(8), 0))
+    else:
+        positions = op.emit(R.strided_slice(op.x(3), [0], [0], [length], assume_inbound=False))
+    total = op.emit(R.add(words, positions))
+    if op.has(4):
+        segments = op.x(1) if op.has(1) else op.const(np.zeros((1, 1)), op.dtype(0))
+        total = op.emit(R.add(total, op.emit(R.take(op.x(4), segments, 0))))
+    normal = R.nn.layer_norm(total, op.x(5), op.x(6), [-1], float(op.attr("epsilon", 1e-12)))
+    outputs: list[Any] = [normal]
+    if len(op.node.output) > 1:
+        if op.has(7):
+            outputs.append(R.astype(op.emit(R.sum(op.x(7), [1])), "int32"))
+        else:
+            outputs.append(R.zeros(relax.ShapeExpr([batch]), "int32"))
+    if len(op.node.output) > 2:
+        outputs.append(total)
+    return tuple(outputs)
+
+
+@converter("GroupNorm", "SkipGroupNorm", domain=MICROSOFT)
+def group_norm(op: Op) -> Any:
+    """Normalize groups of channels, then x * sigmoid(x) where asked; channels are last by default.
+
+    SkipGroupNorm normalizes x + skip + bias and returns that sum as second output.
+    """
+    x = op.x(0)
+    skips = op.node.op_type == "SkipGroupNorm"
+    channels_last = bool(op.attr("channels_last", 1))
+    if skips:
+        if not channels_last:
+            raise op.unsupported("channels first")
+        skip = op.x(3)
+        if op.ndim(3) == 2:
+            skip = op.emit(R.expand_dims(skip, [1, 2]))
+        x = op.emit(R.add(x, skip))
+        if op.has(4):
+            x = op.emit(R.add(x, op.x(4)))
+    axis = op.ndim() - 1 if channels_last else 1
+    axes = [place for place in range(1, op.ndim()) if place != axis]
+    dtype = dtype_of(x)
+    gamma, beta = (op.emit(R.astype(op.x(place), dtype)) if op.dtype(place) != dtype
+                   else op.x(place) for place in (1, 2))  # fmt: skip
+    result = R.nn.group_norm(
+        x, gamma, beta, int(op.attr("groups")), axis, axes, float(op.attr("epsilon", 1e-5))
+    )
+    if op.attr("activation", 0):
+        result = R.nn.silu(op.emit(result))
+    return (result, x) if skips and len(op.node.output) > 1 else result
