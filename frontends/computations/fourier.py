@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,7 +78,8 @@ def transform_matrix(given: int, parts: int, length: int, transform: Transform) 
 def fast_transform(x: te.Tensor, length: Any, transform: Transform) -> list[te.Tensor]:
     """Transform each row by Stockham's algorithm in factors of any size (the length's primes).
 
-    Time is proportional to length times the sum of its prime factors.
+    Time is proportional to length times the sum of its prime factors. Sums are taken in float64,
+    so that frequencies that cancel come out as zeros.
 
     Args:
         x: (rows, given, 1 or 2), float32 or float64; see `transform_matrix`.
@@ -87,7 +89,7 @@ def fast_transform(x: te.Tensor, length: Any, transform: Transform) -> list[te.T
     Returns:
         (rows, outputs, 1 or 2), then scratch memory.
     """
-    dtype = str(x.dtype)
+    dtype, wide = str(x.dtype), "float64"
     rows, given, parts = x.shape[0], x.shape[1], int(x.shape[2])
     n = index(length)
     outputs = transform.outputs(n)
@@ -113,12 +115,12 @@ def fast_transform(x: te.Tensor, length: Any, transform: Transform) -> list[te.T
         sign = 1.0 if transform.inverse else -1.0
         with parallel(n) as k:
             angle = as_dtype(k, "float64") * (2 * math.pi) / as_dtype(n, "float64")
-            root[k, 0] = tirx.cos(angle).astype(dtype)
-            root[k, 1] = (tirx.sin(angle) * sign).astype(dtype)
+            root[k, 0] = tirx.cos(angle)
+            root[k, 1] = tirx.sin(angle) * sign
         with parallel(rows) as row:
             with serial(n) as k:
                 for part in range(2):
-                    work[row, 0, k, part] = read(ins[0], row, k, part)
+                    work[row, 0, k, part] = read(ins[0], row, k, part).astype(wide)
             left, stride, side = Scalar(n), Scalar(1), Scalar(0)
             with T.While(left() > 1):
                 radix = Scalar(2)
@@ -128,14 +130,14 @@ def fast_transform(x: te.Tensor, length: Any, transform: Transform) -> list[te.T
                         radix.set(left())
                 rest = Scalar(tirx.floordiv(left(), radix()))
                 with serial(rest()) as p, serial(radix()) as j, serial(stride()) as q:
-                    sums = [Scalar(0.0, dtype), Scalar(0.0, dtype)]
+                    sums = [Scalar(0.0, wide), Scalar(0.0, wide)]
                     with serial(radix()) as k:
                         turn = Scalar(tirx.floormod(j * (p + rest() * k), left()) * stride())
                         source = Scalar(q + stride() * (p + rest() * k))
                         re, im = (
-                            Scalar(work[row, side(), source(), part], dtype) for part in (0, 1)
+                            Scalar(work[row, side(), source(), part], wide) for part in (0, 1)
                         )
-                        c, s = (Scalar(root[turn(), part], dtype) for part in (0, 1))
+                        c, s = (Scalar(root[turn(), part], wide) for part in (0, 1))
                         sums[0].set(sums[0]() + (re() * c() - im() * s()))
                         sums[1].set(sums[1]() + (re() * s() + im() * c()))
                     for part in range(2):
@@ -147,15 +149,56 @@ def fast_transform(x: te.Tensor, length: Any, transform: Transform) -> list[te.T
                 for part in range(1 if real else 2):
                     value = work[row, side(), k, part]
                     if transform.inverse:
-                        value = value / as_dtype(n, dtype)
-                    result[row, k, part] = value
+                        value = value / as_dtype(n, wide)
+                    result[row, k, part] = value.astype(dtype)
 
     shapes = [
         ((rows, outputs, 1 if real else 2), dtype),
-        ((rows, 2, n, 2), dtype),
-        ((n, 2), dtype),
+        ((rows, 2, n, 2), wide),
+        ((n, 2), wide),
     ]
     return kernel([x], shapes, body, "fast_fourier_transform")
+
+
+def sizes_along(
+    axis: te.Tensor, dims: Sequence[Any], transform: Transform, length: Any = None
+) -> te.Tensor:
+    """Return the sizes of a transform along an axis known only at run time.
+
+    Args:
+        axis: int (1,); negative values count from behind the axis of the parts.
+        dims: The sizes of the input, without that axis.
+        transform: Which.
+        length: Of the transform; None takes it from the input.
+
+    Returns:
+        int64: the products of the sizes before the axis, along it and after it, the length, and
+        then the sizes of the result.
+    """
+
+    def body(ins: list[Any], outs: list[Any]) -> None:
+        place = Scalar(ins[0][index(0)])
+        with when(place() < 0):
+            place.set(place() + len(dims) + 1)
+        outer, given, inner = Scalar(1), Scalar(1), Scalar(1)
+        for number, dim in enumerate(dims):
+            with when(place() > number):
+                outer.set(outer() * index(dim))
+            with when(place() == number):
+                given.set(index(dim))
+            with when(place() < number):
+                inner.set(inner() * index(dim))
+        if length is not None:
+            own = Scalar(index(length))
+        else:
+            own = Scalar((given() - 1) * 2 if transform.is_real else given())
+        for number, value in enumerate((outer, given, inner, own)):
+            outs[0][index(number)] = value()
+        for number, dim in enumerate(dims):
+            along = transform.outputs(own())
+            outs[0][index(4 + number)] = tirx.Select(place() == number, along, index(dim))
+
+    return kernel([axis], [((4 + len(dims),), "int64")], body, "sizes_along")[0]
 
 
 def frames(

@@ -9,30 +9,87 @@ import numpy as np
 from tvm import relax
 from tvm.relax import op as R
 
-from frontends.onnx.op import Op
+from frontends.onnx.dims import all_static
+from frontends.onnx.op import Op, normalize_axis, numpy_dtype
 from frontends.onnx.registry import converter
 from frontends.onnx.value import dtype_of
 
 
 @converter("BatchNormalization")
-def batch_norm(op: Op) -> relax.Expr:
-    """Normalize with the running statistics, in the parameters' dtype where it is wider."""
-    if op.attr("training_mode", 0) or (op.opset < 7 and not op.attr("is_test", 0)):
-        raise op.unsupported("training mode")
-    x, wide = op.x(0), op.dtype(3)
-    if op.dtype(0) != wide:
-        x = op.emit(R.astype(x, wide))
-    parameters = [op.x(place) for place in range(1, 5)]
-    for place in (1, 2):
-        if op.dtype(place) != wide:
-            parameters[place - 1] = op.emit(R.astype(parameters[place - 1], wide))
-    triple = op.emit(
-        R.nn.batch_norm(
-            x, *parameters, axis=1, epsilon=float(op.attr("epsilon", 1e-5)), training=False
-        )
+def batch_norm_test_flag(op: Op) -> Any:
+    """Normalize each channel; without `is_test` by the batch's own statistics (opset 1 to 6)."""
+    return _batch_norm(op, not op.attr("is_test", 0))
+
+
+@converter("BatchNormalization", since=7)
+def batch_norm_by_outputs(op: Op) -> Any:
+    """Normalize each channel; who reads statistics wants the batch's own (opset 7 to 13)."""
+    return _batch_norm(op, any(op.node.output[1:]))
+
+
+@converter("BatchNormalization", since=14)
+def batch_norm_training_mode(op: Op) -> Any:
+    """Normalize each channel by running statistics, or in training mode by the batch's own."""
+    return _batch_norm(op, bool(op.attr("training_mode", 0)))
+
+
+def _batch_norm(op: Op, training: bool) -> Any:
+    """Normalize in the dtype of the statistics where that is wider than the data's.
+
+    In training the batch's mean and (biased) variance are used, and the running ones moved towards
+    them by 1 - momentum; opset 14 on returns those, opsets before both.
+    """
+    dtype, wide = op.dtype(0), _wider(op.dtype(0), op.dtype(3))
+    x, epsilon = _cast(op, op.x(0), wide), float(op.attr("epsilon", 1e-5))
+    parameters = [_cast(op, op.x(place), wide) for place in range(1, 5)]
+    column = [1, *op.shape(1), *([1] * (op.ndim() - 1 - op.ndim(1)))]
+    each_place = op.ndim(1) > 1  # spatial=0 of opset 1 to 8: a parameter for each element
+    if not training and not each_place:
+        triple = op.emit(R.nn.batch_norm(x, *parameters, axis=1, epsilon=epsilon, training=False))
+        return _cast(op, triple[0], dtype)
+    scale, bias, mean, variance = (
+        op.emit(R.reshape(parameter, relax.ShapeExpr(column))) for parameter in parameters
     )
-    result = triple[0]
-    return result if op.dtype(0) == wide else R.astype(op.emit(result), op.dtype(0))
+    more: list[relax.Expr] = []
+    if training:
+        axes = [0] if each_place else [0, *range(2, op.ndim())]
+        exact = _cast(op, x, accumulator(wide))
+        own_mean = op.emit(R.mean(exact, axes, True))
+        centered = op.emit(R.subtract(exact, own_mean))
+        own_variance = op.emit(R.mean(op.emit(R.multiply(centered, centered)), axes, True))
+        own = [_cast(op, own_mean, wide), _cast(op, own_variance, wide)]
+        keep = float(op.attr("momentum", 0.9))
+        for old, new in zip((mean, variance), own, strict=True):
+            kept = op.emit(R.multiply(old, op.const(keep, wide)))
+            moved = op.emit(R.add(kept, op.emit(R.multiply(new, op.const(1 - keep, wide)))))
+            more.append(moved)
+        mean, variance = own
+        if op.opset < 14:
+            more += own
+    deviation = op.emit(R.sqrt(op.emit(R.add(variance, op.const(epsilon, wide)))))
+    factor = op.emit(R.divide(scale, deviation))
+    unit = op.emit(R.multiply(op.emit(R.subtract(x, mean)), factor))
+    y = _cast(op, R.add(unit, bias), dtype)
+    flat = relax.ShapeExpr(list(op.shape(1)))
+    statistics = [_cast(op, R.reshape(item, flat), op.dtype(3)) for item in more]
+    return (y, *statistics)[: len(op.node.output)]
+
+
+def accumulator(dtype: str) -> str:
+    """Return the dtype in which to take sums of `dtype`."""
+    return "float32" if dtype in ("float16", "bfloat16") else dtype
+
+
+def _wider(left: str, right: str) -> str:
+    """Return the dtype of the two that has more bits."""
+    return max(left, right, key=lambda dtype: numpy_dtype(dtype).itemsize)
+
+
+def _cast(op: Op, x: relax.Expr, dtype: str) -> relax.Expr:
+    if isinstance(x, relax.Var) and dtype_of(x) == dtype:
+        return x
+    bound = op.emit(x)
+    return bound if dtype_of(bound) == dtype else op.emit(R.astype(bound, dtype))
 
 
 @converter("LayerNormalization")
@@ -45,7 +102,12 @@ def layer_norm(op: Op) -> Any:
     wanted = [bool(name) for name in op.node.output[1:]]
     sizes = op.shape()[first:]
     scale = _full_size(op, 1, sizes)
-    bias = _full_size(op, 2, sizes) if op.has(2) else op.const(np.zeros([int(s) for s in sizes]))
+    if op.has(2):
+        bias = _full_size(op, 2, sizes)
+    elif all_static(sizes):
+        bias = op.const(np.zeros(sizes))
+    else:
+        bias = op.emit(R.zeros(relax.ShapeExpr(list(sizes)), op.dtype()))
     result = R.nn.layer_norm(x, scale, bias, axes, epsilon)
     if not any(wanted):
         return result
@@ -77,10 +139,15 @@ def _statistics(
 @converter("RMSNormalization", "SimplifiedLayerNormalization")
 def rms_norm(op: Op) -> relax.Expr:
     """Divide by the root of the mean square over the axes from `axis` on."""
-    first = op.axis(-1)
-    axes = list(range(first, op.ndim()))
-    scale = _full_size(op, 1, op.shape()[first:])
-    return R.nn.rms_norm(op.x(), scale, axes, float(op.attr("epsilon", 1e-5)))
+    first, shape = op.axis(-1), list(op.shape())
+    scale, epsilon = _full_size(op, 1, shape[first:]), float(op.attr("epsilon", 1e-5))
+    axes = list(range(first, len(shape)))
+    if first > 0:
+        return R.nn.rms_norm(op.x(), scale, axes, epsilon)
+    # Relax's operator needs an axis that is not normalized.
+    x = op.emit(R.reshape(op.x(), relax.ShapeExpr([1, *shape])))
+    result = op.emit(R.nn.rms_norm(x, scale, [axis + 1 for axis in axes], epsilon))
+    return R.reshape(result, relax.ShapeExpr(shape))
 
 
 @converter("InstanceNormalization")
@@ -92,11 +159,16 @@ def instance_norm(op: Op) -> relax.Expr:
 
 def _scaled(op: Op, x: relax.Expr, axes: list[int], column: list[Any]) -> relax.Expr:
     """Normalize `x` over `axes`, then scale and shift by inputs 1 and 2 shaped as `column`."""
+    dtype = dtype_of(x)
+    wide = accumulator(dtype)
+    x = _cast(op, x, wide)
     average, inverse = _statistics(op, x, axes, float(op.attr("epsilon", 1e-5)))
     unit = op.emit(R.multiply(op.emit(R.subtract(x, average)), inverse))
-    scale = op.emit(R.reshape(op.x(1), relax.ShapeExpr(column)))
-    shift = op.emit(R.reshape(op.x(2), relax.ShapeExpr(column)))
-    return R.add(op.emit(R.multiply(unit, scale)), shift)
+    scale, shift = (
+        op.emit(R.reshape(_cast(op, op.x(place), wide), relax.ShapeExpr(column)))
+        for place in (1, 2)
+    )
+    return _cast(op, R.add(op.emit(R.multiply(unit, scale)), shift), dtype)
 
 
 @converter("GroupNormalization", since=18)
@@ -135,7 +207,9 @@ def local_response_norm(op: Op) -> relax.Expr:
     """Divide by a power of the squares summed over neighbouring channels."""
     size = int(op.attr("size"))
     alpha, beta, bias = op.attr("alpha", 1e-4), op.attr("beta", 0.75), op.attr("bias", 1.0)
-    x, shape = op.x(), op.shape()
+    dtype, shape = op.dtype(), op.shape()
+    wide = accumulator(dtype)
+    x = _cast(op, op.x(), wide)
     before, after = (size - 1) // 2, size // 2
     squares = op.emit(R.multiply(x, x))
     widths = [0, 0, before, after, *([0] * (2 * (op.ndim() - 2)))]
@@ -144,9 +218,9 @@ def local_response_norm(op: Op) -> relax.Expr:
     for offset in range(size):
         part = op.emit(R.strided_slice(padded, [1], [offset], [shape[1] + offset]))
         total = part if total is None else op.emit(R.add(total, part))
-    scaled = op.emit(R.multiply(total, op.const(alpha / size)))
-    base = op.emit(R.add(scaled, op.const(bias)))
-    return R.divide(x, op.emit(R.power(base, op.const(beta))))
+    scaled = op.emit(R.multiply(total, op.const(alpha / size, wide)))
+    base = op.emit(R.add(scaled, op.const(bias, wide)))
+    return _cast(op, R.divide(x, op.emit(R.power(base, op.const(beta, wide)))), dtype)
 
 
 @converter("LpNormalization")
@@ -163,7 +237,12 @@ def lp_normalization(op: Op) -> relax.Expr:
 
 @converter("MeanVarianceNormalization")
 def mean_variance_norm(op: Op) -> relax.Expr:
-    """Take off the mean and divide by the deviation over `axes`."""
-    axes = op.attr("axes") or [0, 2, 3]
-    average, inverse = _statistics(op, op.x(), axes, 1e-9)
-    return R.multiply(op.emit(R.subtract(op.x(), average)), inverse)
+    """Take off the mean and divide by the deviation, plus 1e-9, over `axes`."""
+    axes = [normalize_axis(axis, op.ndim()) for axis in op.attr("axes") or [0, 2, 3]]
+    dtype = op.dtype()
+    wide = accumulator(dtype)
+    x = _cast(op, op.x(), wide)
+    centered = op.emit(R.subtract(x, op.emit(R.mean(x, axes, True))))
+    variance = op.emit(R.mean(op.emit(R.multiply(centered, centered)), axes, True))
+    deviation = op.emit(R.add(op.emit(R.sqrt(variance)), op.const(1e-9, wide)))
+    return _cast(op, R.divide(centered, deviation), dtype)

@@ -1,47 +1,81 @@
 """Resize and Upsample: every mode of the specification, one axis after the other.
 
-An axis is resampled from a few taps: output `o` is the sum of `x[index(o, k)] * weight(o, k)`.
-With static sizes the taps are tables computed here; with symbolic sizes they are expressions.
+Where sizes and scale are known, the tables of taps are constants; else kernels compute them at run
+time from the sizes, scales and regions that are read then.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from tvm import relax, te, tirx
+from tvm.relax import op as R
 
+from frontends.computations.resample import (
+    combine,
+    coordinates,
+    count_taps,
+    fitted_sizes,
+    outside,
+    scaled_sizes,
+    tables,
+)
+from frontends.computations.resample_tables import (
+    Mode,
+    static_coordinates,
+    static_tables,
+    tap_count,
+)
 from frontends.errors import InvalidModel
-from frontends.onnx.dims import Dim, is_static, prim
+from frontends.onnx.dims import Dim, is_static
 from frontends.onnx.op import Op, normalize_axis
+from frontends.onnx.operators.run_time_size import counted, parts, read_sizes
 from frontends.onnx.registry import converter
+
+_COORDINATES = (
+    "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
+    "tf_half_pixel_for_nn", "tf_crop_and_resize",
+)  # fmt: skip
+_ROUNDING = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
 
 @dataclass(frozen=True)
 class Axis:
-    """How one axis is resampled; `scale` is output / input, None where the sizes decide."""
+    """How one axis is resampled.
+
+    Attributes:
+        axis: Its place.
+        length: Input elements.
+        output: Output elements.
+        scale: Output / input; None where the sizes decide; a float64 tensor (1,) where it is known
+            only at run time.
+        region: The cropped part, from 0 to 1; a float64 tensor (2,) where it is known only then.
+    """
 
     axis: int
     length: Dim
     output: Dim
-    scale: float | None
-    region: tuple[float, float] = (0.0, 1.0)
+    scale: float | relax.Expr | None
+    region: tuple[float, float] | relax.Expr = (0.0, 1.0)
+
+    @property
+    def is_known(self) -> bool:
+        """Tell whether the tables of taps can be computed now."""
+        return (
+            is_static(self.length)
+            and is_static(self.output)
+            and not isinstance(self.scale, relax.Expr)
+            and not isinstance(self.region, relax.Expr)
+        )
 
 
-@dataclass(frozen=True)
-class Mode:
-    """The attributes of Resize that select its arithmetic."""
-
-    kind: str = "nearest"
-    coordinates: str = "half_pixel"
-    rounding: str = "round_prefer_floor"
-    cubic: float = -0.75
-    exclude_outside: bool = False
-    antialias: bool = False
-    extrapolation: float = 0.0
+@converter("Upsample")
+def upsample_plane(op: Op) -> Any:
+    """Scale height and width by two attributes (opset 1)."""
+    return _upsample(op, [1.0, 1.0, float(op.attr("height_scale")), float(op.attr("width_scale"))])
 
 
 @converter("Upsample", since=7)
@@ -51,25 +85,20 @@ def upsample_attribute(op: Op) -> Any:
 
 
 @converter("Upsample", since=9)
-def upsample_input(op: Op) -> Any:
-    """Scale by an input (opset 9)."""
-    return _upsample(op, op.require_constant(1, "scales").tolist())
-
-
 @converter("Resize", since=10)
-def resize_asymmetric(op: Op) -> Any:
-    """Scale by an input, coordinates asymmetric (opset 10)."""
-    return _upsample(op, op.require_constant(1, "scales").tolist())
+def upsample_input(op: Op) -> Any:
+    """Scale by an input, coordinates asymmetric (Upsample from opset 9, Resize of opset 10)."""
+    known = op.constant(1)
+    return _upsample(op, None if known is None else known.tolist())
 
 
-def _upsample(op: Op, scales: list[float]) -> Any:
+def _upsample(op: Op, scales: list[float] | None) -> Any:
     kind = {"bilinear": "linear", "trilinear": "linear"}.get(op.attr("mode"), op.attr("mode"))
     mode = Mode(kind=kind or "nearest", coordinates="asymmetric", rounding="floor")
-    plan = [
-        Axis(axis, length, scaled(op, length, scale), scale)
-        for axis, (length, scale) in enumerate(zip(op.shape(), scales, strict=True))
-    ]
-    return _resample(op, plan, mode)
+    if mode.kind not in ("nearest", "linear"):
+        raise op.unsupported(f"mode {mode.kind!r}")
+    axes, regions = list(range(op.ndim())), [(0.0, 1.0)] * op.ndim()
+    return _resample(op, _plan_by_scales(op, axes, scales, 1, regions), mode)
 
 
 @converter("Resize", since=11)
@@ -84,32 +113,87 @@ def resize(op: Op) -> Any:
         bool(op.attr("antialias", 0)),
         float(op.attr("extrapolation_value", 0.0)),
     )
+    if (
+        mode.kind not in ("nearest", "linear", "cubic")
+        or mode.coordinates not in _COORDINATES
+        or mode.rounding not in _ROUNDING
+    ):
+        raise op.unsupported(f"mode {mode}")
     axes = [normalize_axis(axis, op.ndim()) for axis in op.attr("axes") or range(op.ndim())]
-    lengths = [op.shape()[axis] for axis in axes]
-    regions = [(0.0, 1.0)] * len(axes)
-    if mode.coordinates == "tf_crop_and_resize":
-        roi = op.require_constant(1, "roi").astype("float64").reshape(2, -1)
-        regions = [(float(low), float(high)) for low, high in roi.T]
-    scales: list[float | None]
+    regions = _regions(op, len(axes)) if mode.crops else [(0.0, 1.0)] * len(axes)
     if op.has(3) and op.shape(3)[0] != 0:
-        outputs = op.runtime_dims(3)
-        if len(outputs) != len(axes):
-            raise InvalidModel(f"{len(outputs)} sizes for {len(axes)} axes")
-        scales = [None] * len(axes)
-        policy = op.attr("keep_aspect_ratio_policy", "stretch")
-        if policy != "stretch":
+        plan = _plan_by_sizes(op, axes, regions)
+    else:
+        known = op.constant(2) if op.has(2) else None
+        plan = _plan_by_scales(op, axes, None if known is None else known.tolist(), 2, regions)
+    return _resample(op, plan, mode)
+
+
+def _regions(op: Op, count: int) -> list[Any]:
+    """Return the region of each axis: numbers, or tensors of two numbers."""
+    known = op.constant(1)
+    if known is not None:
+        lows, highs = known.astype("float64").reshape(2, count)
+        return [(float(low), float(high)) for low, high in zip(lows, highs, strict=True)]
+    if list(op.shape(1)) != [2 * count]:
+        raise InvalidModel(f"a region of shape {list(op.shape(1))} for {count} axes")
+    wide = op.emit(R.astype(op.x(1), "float64"))
+    return [
+        op.te(lambda roi, a=a: te.compute([2], lambda end: roi(end * count + a)), wide, name="roi")
+        for a in range(count)
+    ]
+
+
+def _plan_by_sizes(op: Op, axes: list[int], regions: list[Any]) -> list[Axis]:
+    lengths = [op.shape()[axis] for axis in axes]
+    outputs = op.runtime_dims(3)
+    if len(outputs) != len(axes):
+        raise InvalidModel(f"{len(outputs)} sizes for {len(axes)} axes")
+    policy = op.attr("keep_aspect_ratio_policy", "stretch")
+    scales: list[Any] = [None] * len(axes)
+    if policy not in ("stretch", "not_larger", "not_smaller"):
+        raise op.unsupported(f"keep_aspect_ratio_policy {policy!r}")
+    if policy != "stretch":
+        larger = policy == "not_smaller"
+        if all(is_static(dim) for dim in (*outputs, *lengths)):
             ratios = [int(size) / int(n) for size, n in zip(outputs, lengths, strict=True)]
-            ratio = min(ratios) if policy == "not_larger" else max(ratios)
+            ratio = max(ratios) if larger else min(ratios)
             outputs = [math.floor(ratio * int(length) + 0.5) for length in lengths]
             scales = [ratio] * len(axes)
+        else:
+            count = len(axes)
+            fitted = op.te(
+                lambda dims: fitted_sizes(dims[:count], dims[count:], larger=larger),
+                name="fitted_sizes", dims=[*outputs, *lengths],
+            )  # fmt: skip
+            sizes, scale = parts(op, fitted, 2)
+            outputs, scales = read_sizes(op, sizes), [scale] * count
+    return [Axis(*entry) for entry in zip(axes, lengths, outputs, scales, regions, strict=True)]
+
+
+def _plan_by_scales(
+    op: Op, axes: list[int], known: list[float] | None, place: int, regions: list[Any]
+) -> list[Axis]:
+    lengths = [op.shape()[axis] for axis in axes]
+    scales: list[Any]
+    if known is not None:
+        if len(known) != len(axes):
+            raise InvalidModel(f"{len(known)} scales for {len(axes)} axes")
+        scales = [float(scale) for scale in known]
+        outputs = [scaled(op, n, scale) for n, scale in zip(lengths, scales, strict=True)]
     else:
-        given = [float(scale) for scale in op.require_constant(2, "scales")]
-        if len(given) != len(axes):
-            raise InvalidModel(f"{len(given)} scales for {len(axes)} axes")
-        outputs = [scaled(op, n, scale) for n, scale in zip(lengths, given, strict=True)]
-        scales = list(given)
-    plan = [Axis(*entry) for entry in zip(axes, lengths, outputs, scales, regions, strict=True)]
-    return _resample(op, plan, mode)
+        if list(op.shape(place)) != [len(axes)]:
+            raise InvalidModel(f"scales of shape {list(op.shape(place))} for {len(axes)} axes")
+        sizes = op.te(
+            lambda given, dims: scaled_sizes(given, dims), op.x(place), name="sizes", dims=lengths
+        )
+        outputs = read_sizes(op, sizes)
+        wide = op.emit(R.astype(op.x(place), "float64"))
+        scales = [
+            op.te(lambda x, a=a: te.compute([1], lambda _: x(a)), wide, name="scale")
+            for a in range(len(axes))
+        ]
+    return [Axis(*entry) for entry in zip(axes, lengths, outputs, scales, regions, strict=True)]
 
 
 def scaled(op: Op, length: Dim, scale: float) -> Dim:
@@ -127,34 +211,48 @@ def scaled(op: Op, length: Dim, scale: float) -> Dim:
 
 def _resample(op: Op, plan: list[Axis], mode: Mode) -> Any:
     x: relax.Expr | None = None
-    outside: list[tuple[int, np.ndarray]] = []
+    masks: list[tuple[int, relax.Expr]] = []
     for axis in plan:
-        same = op.arithmetic.equal(axis.length, axis.output)
-        if same and mode.coordinates != "tf_crop_and_resize":
+        if _is_identity(op, axis, mode):
             continue
         x = op.x() if x is None else x
         factor = _integer_factor(op, axis)
         floor = mode.coordinates == "asymmetric" and mode.rounding == "floor"
         if mode.kind == "nearest" and floor and factor:
             x = _repeat(op, x, axis, factor)
-        elif is_static(axis.length) and is_static(axis.output):
-            coordinates = static_coordinates(axis, mode)
-            if mode.coordinates == "tf_crop_and_resize":
-                limit = int(axis.length) - 1
-                outside.append((axis.axis, (coordinates < 0) | (coordinates > limit)))
-            x = _by_table(op, x, axis, *taps_table(axis, mode, coordinates))
-        else:
-            x = _by_expression(op, x, axis, mode)
+            continue
+        found, mask = (_known_tables if axis.is_known else _run_time_tables)(op, axis, mode)
+        if mask is not None:
+            masks.append((axis.axis, mask))
+        x = op.te(
+            lambda data, index, *weight, a=axis.axis: combine(
+                data, a, index, weight[0] if weight else None
+            ),
+            x, *found, name="resize",
+        )  # fmt: skip
     if x is None:
         return op.value(0)
-    for where, mask in outside:
-        if mask.any():
-            x = _fill(op, x, where, mask, mode.extrapolation)
+    for place, mask in masks:
+        column = [1] * op.ndim()
+        column[place] = -1
+        fits = op.emit(R.reshape(mask, column))
+        x = op.emit(R.where(fits, op.const(mode.extrapolation), x))
     return x
+
+
+def _is_identity(op: Op, axis: Axis, mode: Mode) -> bool:
+    """Tell whether the axis surely stays as it is."""
+    if mode.crops or not op.arithmetic.equal(axis.length, axis.output):
+        return False
+    if axis.scale is None:
+        return True
+    return not isinstance(axis.scale, relax.Expr) and axis.scale == 1.0
 
 
 def _integer_factor(op: Op, axis: Axis) -> int | None:
     """Return output / input if that is surely an integer."""
+    if isinstance(axis.scale, relax.Expr):
+        return None
     if axis.scale is not None:
         return int(axis.scale) if float(axis.scale).is_integer() else None
     factor = op.arithmetic.truncdiv(axis.output, axis.length)
@@ -180,214 +278,64 @@ def _repeat(op: Op, x: relax.Expr, axis: Axis, factor: int) -> relax.Expr:
     return op.te(compute, x, name="upsample", dims=[axis.output])
 
 
-def static_coordinates(axis: Axis, mode: Mode) -> np.ndarray:
-    """Return the input coordinate of each output element, float64."""
+def _known_tables(op: Op, axis: Axis, mode: Mode) -> tuple[list[relax.Expr], relax.Expr | None]:
+    """Return constant tables, and a constant mask of what lies outside if anything does."""
     length, output = int(axis.length), int(axis.output)
-    places = np.arange(output, dtype="float64")
-    scale = axis.scale if axis.scale is not None else output / length
-    kind = mode.coordinates
-    if kind == "asymmetric":
-        return places / scale
-    if kind == "align_corners":
-        return places * (length - 1) / (output - 1) if output > 1 else places * 0
-    if kind == "pytorch_half_pixel" and output == 1:
-        return places * 0 - 0.0
-    if kind in ("half_pixel", "pytorch_half_pixel"):
-        return (places + 0.5) / scale - 0.5
-    if kind == "half_pixel_symmetric":
-        adjustment = output / (scale * length)
-        return length / 2 * (1 - adjustment) + (places + 0.5) / scale - 0.5
-    if kind == "tf_half_pixel_for_nn":
-        return (places + 0.5) / scale
-    if kind == "tf_crop_and_resize":
-        low, high = axis.region
-        if output == 1:
-            return places * 0 + 0.5 * (low + high) * (length - 1)
-        return low * (length - 1) + places * (high - low) * (length - 1) / (output - 1)
-    raise InvalidModel(f"unknown coordinate_transformation_mode {kind!r}")
-
-
-_ROUND: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
-    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
-}
-
-
-def cubic_weight(distance: np.ndarray, a: float) -> np.ndarray:
-    """Return the cubic convolution kernel (Keys, 1981) at a distance."""
-    d = np.abs(distance)
-    near = ((a + 2) * d - (a + 3)) * d * d + 1
-    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-    return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
-
-
-def taps_table(axis: Axis, mode: Mode, x: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return indices [output, taps] and weights, None where the only weight is 1."""
-    limit = int(axis.length) - 1
-    if mode.kind == "nearest":
-        nearest = _ROUND[mode.rounding](x)
-        return np.clip(nearest, 0, limit).astype("int32")[:, None], None
-    scale = axis.scale if axis.scale is not None else int(axis.output) / int(axis.length)
-    shrink = min(scale, 1.0) if mode.antialias else 1.0
-    support = 1.0 if mode.kind == "linear" else 2.0
-    if mode.antialias:
-        start = math.floor(-support / shrink) + 1
-        count = 2 - 2 * start if mode.kind == "linear" else 4 - 2 * start
-    else:
-        start, count = (0, 2) if mode.kind == "linear" else (-1, 4)
-    base = np.ceil(x) - 1 if mode.antialias else np.floor(x)
-    ratio = (x - base)[:, None]
-    offsets = np.arange(start, start + count)[None, :]
-    distance = (offsets - ratio) * shrink
-    if mode.kind == "linear":
-        weights = np.clip(1 - np.abs(distance), 0, 1)
-    else:
-        weights = cubic_weight(distance, mode.cubic)
-    indices = base[:, None] + offsets
-    if mode.exclude_outside:
-        weights = np.where((indices < 0) | (indices > limit), 0.0, weights)
-    if mode.antialias or mode.exclude_outside:
-        weights = weights / weights.sum(axis=1, keepdims=True)
-    return np.clip(indices, 0, limit).astype("int32"), weights
-
-
-def _by_table(
-    op: Op, x: relax.Expr, axis: Axis, indices: np.ndarray, weights: np.ndarray | None
-) -> relax.Expr:
-    """Resample one axis from tables of taps."""
-    count = indices.shape[1]
-    where = axis.axis
-
-    def compute(data: te.Tensor, index: te.Tensor, *weight: te.Tensor) -> te.Tensor:
-        dims = list(data.shape)
-        dims[where] = indices.shape[0]
-        wide = data.dtype if data.dtype in ("float32", "float64") else "float32"
-
-        def tap(i: tuple[Any, ...], k: Any) -> Any:
-            places = list(i)
-            places[where] = index(i[where], k)
-            return data(*places)
-
-        if not weight:
-            return te.compute(dims, lambda *i: tap(i, 0), name="resize")
-        if count <= 4:
-
-            def pick(*i: Any) -> Any:
-                total = tap(i, 0).astype(wide) * weight[0](i[where], 0).astype(wide)
-                for k in range(1, count):
-                    total = total + tap(i, k).astype(wide) * weight[0](i[where], k).astype(wide)
-                return total.astype(data.dtype)
-
-            return te.compute(dims, pick, name="resize")
-        k = te.reduce_axis((0, count), "k")
-        summed = te.compute(
-            dims,
-            lambda *i: te.sum(tap(i, k).astype(wide) * weight[0](i[where], k).astype(wide), axis=k),
-            name="resize",
-        )
-        if wide == data.dtype:
-            return summed
-        return te.compute(dims, lambda *i: summed(*i).astype(data.dtype), name="resize_cast")
-
-    tables = [op.const(indices, "int32")]
+    scale = axis.scale if axis.scale is not None else output / max(length, 1)
+    at = static_coordinates(length, output, scale, axis.region, mode)
+    indices, weights = static_tables(at, length, scale, mode)
+    found = [op.const(indices, "int32")]
     if weights is not None:
-        tables.append(op.const(weights, "float32"))
-    return op.te(compute, x, *tables, name="resize")
+        found.append(op.const(weights, "float64" if op.dtype() == "float64" else "float32"))
+    mask = (at < 0) | (at > length - 1)
+    return found, op.const(mask, "bool") if mode.crops and mask.any() else None
 
 
-def _fill(op: Op, x: relax.Expr, axis: int, mask: np.ndarray, value: float) -> relax.Expr:
-    """Put the extrapolation value where the coordinate lies outside the input."""
-    from tvm.relax import op as R
-
-    column = [1] * op.ndim()
-    column[axis] = mask.size
-    return op.emit(R.where(op.const(mask.reshape(column), "bool"), op.const(value), x))
-
-
-def _by_expression(op: Op, x: relax.Expr, axis: Axis, mode: Mode) -> relax.Expr:
-    """Resample one axis of symbolic size: nearest, linear or cubic, without antialiasing."""
-    if mode.antialias or mode.coordinates not in (
-        "asymmetric", "half_pixel", "pytorch_half_pixel", "align_corners", "half_pixel_symmetric"
-    ):  # fmt: skip
-        raise op.unsupported(f"{mode.coordinates} or antialias with symbolic sizes")
-
-    def compute(data: te.Tensor, sizes: list[Any]) -> te.Tensor:
-        taps = _Taps(sizes[0], sizes[1], axis.scale, mode)
-        dims = list(data.shape)
-        dims[axis.axis] = sizes[1]
-
-        def pick(*i: Any) -> Any:
-            total: Any = None
-            for index, weight in taps(i[axis.axis]):
-                places = list(i)
-                places[axis.axis] = index
-                part = data(*places)
-                if weight is None:
-                    return part
-                part = part.astype("float32") * weight
-                total = part if total is None else total + part
-            return total.astype(data.dtype)
-
-        return te.compute(dims, pick, name="resize")
-
-    return op.te(compute, x, name="resize", dims=[axis.length, axis.output])
+def _run_time_tables(op: Op, axis: Axis, mode: Mode) -> tuple[list[relax.Expr], relax.Expr | None]:
+    """Emit kernels that compute the tables, and the mask of what lies outside."""
+    numbers = _numbers(op, axis)
+    sizes = [axis.length, axis.output]
+    at = op.te(
+        lambda n, dims: coordinates(n, dims[0], dims[1], mode),
+        numbers, name="resize_coordinates", dims=sizes,
+    )  # fmt: skip
+    count: Dim = mode.taps
+    if mode.antialias and mode.kind != "nearest":
+        if isinstance(axis.scale, float):
+            count = tap_count(mode, axis.scale)
+        else:
+            count = counted(op, op.te(lambda n: count_taps(n, mode), numbers, name="count_taps"))
+    dtype = "float64" if op.dtype() == "float64" else "float32"
+    found = op.te(
+        lambda place, n, dims: tables(place, n, dims[0], dims[1], mode, dtype),
+        at, numbers, name="resize_tables", dims=[axis.length, count],
+    )  # fmt: skip
+    together = [found] if mode.kind == "nearest" else parts(op, found, 2)
+    if not mode.crops:
+        return together, None
+    mask = op.te(lambda x, dims: outside(x, dims[0]), at, name="outside", dims=[axis.length])
+    return together, mask
 
 
-def _number(value: float) -> Any:
-    return tirx.const(value, "float32")
+def _numbers(op: Op, axis: Axis) -> relax.Expr:
+    """Return scale, begin and end of the region as float64 tensor (3,)."""
+    if isinstance(axis.region, relax.Expr):
+        region = axis.region
+    else:
+        region = op.const(axis.region, "float64")
+    if axis.scale is None:
+        scale = op.te(
+            lambda dims: te.compute(
+                [1], lambda _: dims[1].astype("float64") / dims[0].astype("float64")
+            ),
+            name="scale", dims=[_symbolic(axis.length), _symbolic(axis.output)],
+        )  # fmt: skip
+    elif isinstance(axis.scale, relax.Expr):
+        scale = axis.scale
+    else:
+        scale = op.const([axis.scale], "float64")
+    return op.emit(R.concat([scale, region], axis=0))
 
 
-class _Taps:
-    """Indices and weights of an output element as expressions of symbolic sizes."""
-
-    def __init__(self, length: Any, output: Any, scale: float | None, mode: Mode) -> None:
-        self._size, self._mode = prim(length), mode
-        self._length = tirx.Cast("float32", prim(length))
-        self._output = tirx.Cast("float32", prim(output))
-        self._scale = _number(scale) if scale is not None else self._output / self._length
-
-    def _coordinate(self, o: Any) -> Any:
-        kind, one, half = self._mode.coordinates, _number(1), _number(0.5)
-        place = tirx.Cast("float32", o)
-        centered = (place + half) / self._scale - half
-        if kind == "asymmetric":
-            return place / self._scale
-        if kind == "align_corners":
-            return place * (self._length - one) / tirx.max(self._output - one, one)
-        if kind == "pytorch_half_pixel":
-            return tirx.Select(self._output > one, centered, _number(0))
-        if kind == "half_pixel_symmetric":
-            adjustment = self._output / (self._scale * self._length)
-            return self._length * half * (one - adjustment) + centered
-        return centered
-
-    def _clamp(self, index: Any) -> Any:
-        return tirx.max(tirx.min(tirx.Cast("int64", index), self._size - 1), 0)
-
-    def __call__(self, o: Any) -> list[tuple[Any, Any]]:
-        at, one = self._coordinate(o), _number(1)
-        if self._mode.kind == "nearest":
-            half = _number(0.5)
-            rounded = {
-                "floor": tirx.floor(at),
-                "ceil": tirx.ceil(at),
-                "round_prefer_floor": tirx.ceil(at - half),
-                "round_prefer_ceil": tirx.floor(at + half),
-            }[self._mode.rounding]
-            return [(self._clamp(rounded), None)]
-        base = tirx.floor(at)
-        t = at - base
-        if self._mode.kind == "linear":
-            return [(self._clamp(base), one - t), (self._clamp(base + one), t)]
-        a = _number(self._mode.cubic)
-
-        def near(d: Any) -> Any:
-            return ((a + _number(2)) * d - (a + _number(3))) * d * d + one
-
-        def far(d: Any) -> Any:
-            return ((a * d - _number(5) * a) * d + _number(8) * a) * d - _number(4) * a
-
-        weights = [far(t + one), near(t), near(one - t), far(_number(2) - t)]
-        return [(self._clamp(base + _number(k - 1)), weight) for k, weight in enumerate(weights)]
+def _symbolic(dim: Dim) -> Any:
+    return tirx.IntImm("int64", dim) if is_static(dim) else dim

@@ -393,5 +393,6 @@ def space_to_depth(op: Op) -> relax.Expr:
     block = int(op.attr("blocksize"))
     rows, columns = op.arithmetic.truncdiv(h, block), op.arithmetic.truncdiv(w, block)
     x = op.emit(R.reshape(op.x(), relax.ShapeExpr([n, c, rows, block, columns, block])))
-    x = op.emit(R.permute_dims(x, [0, 3, 5, 1, 2, 4]))
+    depth_first = op.attr("mode", "DCR") == "DCR"  # an attribute since opset 28
+    x = op.emit(R.permute_dims(x, [0, 3, 5, 1, 2, 4] if depth_first else [0, 1, 3, 5, 2, 4]))
     return R.reshape(x, relax.ShapeExpr([n, c * block * block, rows, columns]))

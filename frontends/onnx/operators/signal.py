@@ -14,6 +14,7 @@ from frontends.computations.fourier import (
     Transform,
     fast_transform,
     frames,
+    sizes_along,
     transform_matrix,
 )
 from frontends.computations.sample_points import wide_float
@@ -21,7 +22,7 @@ from frontends.computations.windows import cosine_window, mel_filters
 from frontends.errors import InvalidModel
 from frontends.onnx.dims import Dim, is_static
 from frontends.onnx.op import Op, normalize_axis
-from frontends.onnx.operators.run_time_size import parts, run_time_size
+from frontends.onnx.operators.run_time_size import parts, read_sizes, run_time_size
 from frontends.onnx.registry import converter
 
 
@@ -34,7 +35,33 @@ def dft_attribute(op: Op) -> relax.Expr:
 @converter("DFT", since=20)
 def dft_input(op: Op) -> relax.Expr:
     """Transform along an axis that an input gives (opset 20 on)."""
+    if op.has(2) and op.constant(2) is None:
+        return _dft_along_unknown(op)
     return _dft(op, op.ints(2, "axis")[0] if op.has(2) else -2)
+
+
+def _read_transform(op: Op) -> Transform:
+    return Transform(bool(op.attr("inverse", 0)), bool(op.attr("onesided", 0)))
+
+
+def _dft_along_unknown(op: Op) -> relax.Expr:
+    """Transform along an axis that is known only at run time: sizes are read in its terms."""
+    shape, transform = list(op.shape()), _read_transform(op)
+    rank, pieces = len(shape), shape[-1]
+    same_size = not op.has(1) and not transform.onesided
+    wanted = [run_time_size(op, 1)] if op.has(1) else []
+    axis = op.emit(R.reshape(op.x(2), relax.ShapeExpr([1])))
+    sizes = op.te(
+        lambda a, dims: sizes_along(a, dims[: rank - 1], transform, *dims[rank - 1 :]),
+        axis, name="sizes_along", dims=[*shape[:-1], *wanted],
+    )  # fmt: skip
+    outer, given, inner, length, *results = read_sizes(op, sizes)
+    x = op.emit(R.reshape(op.x(), relax.ShapeExpr([outer, given, inner, pieces])))
+    x = op.emit(R.permute_dims(x, [0, 2, 1, 3]))
+    y = transform_rows(op, x, [outer, inner, given, pieces], length, transform)
+    y = op.emit(R.permute_dims(y, [0, 2, 1, 3]))
+    results = shape[:-1] if same_size else results
+    return R.reshape(y, relax.ShapeExpr([*results, 1 if transform.is_real else 2]))
 
 
 def _dft(op: Op, axis: int) -> relax.Expr:
@@ -43,7 +70,7 @@ def _dft(op: Op, axis: int) -> relax.Expr:
     axis = normalize_axis(axis, rank)
     if axis == rank - 1 or shape[-1] not in (1, 2):
         raise InvalidModel(f"a transform along axis {axis} of shape {shape}")
-    transform = Transform(bool(op.attr("inverse", 0)), bool(op.attr("onesided", 0)))
+    transform = _read_transform(op)
     if op.has(1):
         length = run_time_size(op, 1)
     elif transform.is_real:
