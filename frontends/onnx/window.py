@@ -4,29 +4,65 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tvm import tirx
+
 from frontends.errors import InvalidModel, UnsupportedOperator
-from frontends.onnx.dims import Dim, is_static
+from frontends.onnx.dims import Dim, DimArithmetic, all_static, is_static, prim
 from frontends.onnx.op import Op
+
+_AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 
 
 @dataclass(frozen=True)
 class Window:
-    """A window over the spatial axes, one entry an axis."""
+    """A window over the spatial axes, one entry an axis; padding may be symbolic."""
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
-    begin: tuple[int, ...]
-    end: tuple[int, ...]
+    begin: tuple[Dim, ...]
+    end: tuple[Dim, ...]
+    automatic: bool = False
 
     @property
     def padding(self) -> list[int]:
-        """Return the padding as Relax wants it: all begins, then all ends."""
-        return [*self.begin, *self.end]
+        """Return the static padding as Relax wants it: all begins, then all ends."""
+        if not self.is_static:
+            raise UnsupportedOperator("auto_pad SAME over a symbolic size with a stride")
+        return [int(width) for width in (*self.begin, *self.end)]
+
+    @property
+    def is_static(self) -> bool:
+        """Tell whether the padding is known now."""
+        return all_static((*self.begin, *self.end))
 
     def extent(self, axis: int) -> int:
         """Return how many elements the dilated kernel spans."""
         return (self.kernel[axis] - 1) * self.dilations[axis] + 1
+
+    def outputs(
+        self, arithmetic: DimArithmetic, spatial: tuple[Dim, ...], *, ceil: bool = False
+    ) -> tuple[Dim, ...]:
+        """Return the number of windows along each axis.
+
+        Args:
+            arithmetic: Arithmetic on symbolic sizes.
+            spatial: The input's sizes.
+            ceil: Count a last window that is cut off, unless it starts in the end padding. The
+                specification defines automatic padding so that this changes nothing.
+        """
+        sizes = []
+        for axis, length in enumerate(spatial):
+            stride = self.strides[axis]
+            room = length + self.begin[axis] + self.end[axis] - self.extent(axis)
+            if ceil and not self.automatic:
+                count = floordiv(arithmetic, arithmetic.simplify(room + stride - 1), stride) + 1
+                starts = arithmetic.truncdiv(length + self.begin[axis] + stride - 1, stride)
+                count = arithmetic.minimum(arithmetic.simplify(count), starts)
+            else:
+                count = floordiv(arithmetic, arithmetic.simplify(room), stride) + 1
+            sizes.append(arithmetic.simplify(count))
+        return tuple(sizes)
 
 
 def read_window(op: Op, kernel: tuple[int, ...], spatial: tuple[Dim, ...]) -> Window:
@@ -34,52 +70,44 @@ def read_window(op: Op, kernel: tuple[int, ...], spatial: tuple[Dim, ...]) -> Wi
     rank = len(kernel)
     strides = tuple(op.attr("strides") or [1] * rank)
     dilations = tuple(op.attr("dilations") or [1] * rank)
-    pads = list(op.attr("pads") or [0] * (2 * rank))
+    pads: list[Dim] = list(op.attr("pads") or [0] * (2 * rank))
     auto = op.attr("auto_pad", "NOTSET") or "NOTSET"
     if not len(strides) == len(dilations) == rank or len(pads) != 2 * rank:
         raise InvalidModel("strides, dilations, pads and the kernel differ in rank")
     if len(spatial) != rank:
         raise InvalidModel(f"a kernel of rank {rank} over {len(spatial)} spatial axes")
+    if min((*kernel, *strides, *dilations), default=1) < 1:
+        raise InvalidModel("strides, dilations and kernel sizes must be positive")
+    if auto not in _AUTO_PADS:
+        raise InvalidModel(f"unknown auto_pad {auto!r}")
     if auto in ("SAME_UPPER", "SAME_LOWER"):
-        pads = [0] * (2 * rank)
         for axis in range(rank):
             total = same_padding(
-                spatial[axis], (kernel[axis] - 1) * dilations[axis] + 1, strides[axis]
+                op.arithmetic,
+                spatial[axis],
+                (kernel[axis] - 1) * dilations[axis] + 1,
+                strides[axis],
             )
-            small, big = total // 2, total - total // 2
+            small = op.arithmetic.truncdiv(total, 2)
+            big = op.arithmetic.simplify(total - small)
             pads[axis], pads[rank + axis] = (small, big) if auto == "SAME_UPPER" else (big, small)
     elif auto == "VALID":
         pads = [0] * (2 * rank)
-    return Window(tuple(kernel), strides, dilations, tuple(pads[:rank]), tuple(pads[rank:]))
+    begin, end = tuple(pads[:rank]), tuple(pads[rank:])
+    return Window(tuple(kernel), strides, dilations, begin, end, auto != "NOTSET")
 
 
-def same_padding(length: Dim, extent: int, stride: int) -> int:
+def same_padding(arithmetic: DimArithmetic, length: Dim, extent: int, stride: int) -> Dim:
     """Return the padding of one axis that makes the output ceil(length / stride) long."""
     if stride == 1:
         return max(extent - 1, 0)
-    if not is_static(length):
-        raise UnsupportedOperator("auto_pad SAME over a symbolic size with a stride")
-    outputs = -(-int(length) // stride)
-    return max((outputs - 1) * stride + extent - int(length), 0)
+    outputs = arithmetic.truncdiv(length + stride - 1, stride)
+    needed = arithmetic.simplify((outputs - 1) * stride + extent - length)
+    return arithmetic.maximum(needed, 0)
 
 
-def ceil_end_padding(window: Window, spatial: tuple[Dim, ...]) -> tuple[int, ...]:
-    """Return end padding with which rounding down gives the length that `ceil_mode` asks for.
-
-    A window that would start in the end padding is dropped, as ONNX and PyTorch specify.
-    """
-    ends = []
-    for axis, length in enumerate(spatial):
-        stride, extent = window.strides[axis], window.extent(axis)
-        if stride == 1:
-            ends.append(window.end[axis])
-            continue
-        if not is_static(length):
-            raise UnsupportedOperator("ceil_mode over a symbolic size")
-        padded = int(length) + window.begin[axis] + window.end[axis]
-        outputs = -(-(padded - extent) // stride) + 1
-        if (outputs - 1) * stride >= int(length) + window.begin[axis]:
-            outputs -= 1
-        needed = (outputs - 1) * stride + extent - int(length) - window.begin[axis]
-        ends.append(max(needed, window.end[axis]))
-    return tuple(ends)
+def floordiv(arithmetic: DimArithmetic, left: Dim, right: int) -> Dim:
+    """Divide rounding down, as Relax deduces the sizes of its own operators."""
+    if is_static(left):
+        return int(left) // right
+    return arithmetic.simplify(tirx.floordiv(prim(left), prim(right)))

@@ -6,11 +6,13 @@ import numpy as np
 from tvm import relax, topi
 from tvm.relax import op as R
 
+from frontends.computations.convolution import convolve, convolve_transposed, pad_spatial
+from frontends.computations.window_pool import Windows
 from frontends.errors import InvalidModel
-from frontends.onnx.dims import Dim, is_static
+from frontends.onnx.dims import Dim, all_static, is_static
 from frontends.onnx.op import Op
 from frontends.onnx.registry import converter
-from frontends.onnx.window import read_window
+from frontends.onnx.window import Window, read_window
 
 _CONV = {1: R.nn.conv1d, 2: R.nn.conv2d, 3: R.nn.conv3d}
 _TRANSPOSE = {1: R.nn.conv1d_transpose, 2: R.nn.conv2d_transpose, 3: R.nn.conv3d_transpose}
@@ -29,7 +31,7 @@ def kernel_of(op: Op, place: int = 1) -> tuple[int, ...]:
 
 @converter("Conv")
 def conv(op: Op) -> relax.Expr:
-    """Convolve in 1, 2 or 3 spatial dimensions; the bias is a broadcast addition."""
+    """Convolve in any number of dimensions; the bias is a broadcast addition."""
     kernel = kernel_of(op)
     groups = int(op.attr("group", 1))
     channels, taken = op.shape(0)[1], op.shape(1)[1]
@@ -37,13 +39,42 @@ def conv(op: Op) -> relax.Expr:
         raise InvalidModel(
             f"{channels} input channels, but the weight takes {taken} in each of {groups} groups"
         )
-    if len(kernel) not in _CONV:
-        raise op.unsupported(f"{len(kernel)} spatial dimensions")
+    rank, x = len(kernel), op.x(0)
     window = read_window(op, kernel, op.shape(0)[2:])
-    result = _CONV[len(kernel)](
-        op.x(0), op.x(1), list(window.strides), window.padding, list(window.dilations), groups
-    )
-    return add_bias(op, result, len(kernel))
+    strides, dilations = list(window.strides), list(window.dilations)
+    if rank not in _CONV:
+        outputs = window.outputs(op.arithmetic, op.shape(0)[2:])
+        result: relax.Expr = op.te(
+            lambda data, weight, dims: convolve(
+                data, weight, _windows(window, dims[:rank], dims[rank:]), groups
+            ),
+            x, op.x(1), dims=[*window.begin, *outputs],
+        )  # fmt: skip
+    elif window.is_static:
+        result = _CONV[rank](x, op.x(1), strides, window.padding, dilations, groups)
+    else:
+        x = pad_symbolic(op, x, window)
+        outputs = window.outputs(op.arithmetic, op.shape(0)[2:])
+        result = op.emit(_CONV[rank](x, op.x(1), strides, [0] * (2 * rank), dilations, groups))
+        result = op.match_shape(result, [op.shape(0)[0], op.shape(1)[0], *outputs], op.dtype())
+    return add_bias(op, result, rank)
+
+
+def pad_symbolic(op: Op, x: relax.Expr, window: Window) -> relax.Expr:
+    """Emit `x`, shaped as input 0, with zeros around it whose number is symbolic."""
+    rank, spatial = len(window.kernel), op.shape(0)[2:]
+    sizes = [
+        op.arithmetic.simplify(length + before + after)
+        for length, before, after in zip(spatial, window.begin, window.end, strict=True)
+    ]
+    return op.te(
+        lambda data, dims: pad_spatial(data, dims[:rank], dims[rank:]),
+        x, name="pad", dims=[*window.begin, *sizes],
+    )  # fmt: skip
+
+
+def _windows(window: Window, begin: list[Dim], outputs: list[Dim]) -> Windows:
+    return Windows(window.kernel, window.strides, window.dilations, begin, outputs)
 
 
 def add_bias(op: Op, result: relax.Expr, rank: int, place: int = 2) -> relax.Expr:
@@ -65,13 +96,30 @@ def conv_transpose(op: Op) -> relax.Expr:
     """Run a convolution backward; `output_shape` and `auto_pad` set the pads by ONNX's formula."""
     kernel = kernel_of(op)
     rank = len(kernel)
-    if rank not in _TRANSPOSE:
-        raise op.unsupported(f"{rank} spatial dimensions")
     strides = list(op.attr("strides") or [1] * rank)
     dilations = list(op.attr("dilations") or [1] * rank)
     extra = list(op.attr("output_padding") or [0] * rank)
+    if not len(strides) == len(dilations) == len(extra) == rank == op.ndim() - 2:
+        raise InvalidModel("strides, dilations, output_padding and the kernel differ in rank")
     begin, end = _transpose_pads(op, kernel, strides, dilations, extra)
-    weight = op.x(1)
+    groups, weight = int(op.attr("group", 1)), op.x(1)
+    # Relax takes no longer output than the convolution run forward could have had as input.
+    usual = all(more < stride for more, stride in zip(extra, strides, strict=True))
+    if rank not in _TRANSPOSE or not usual or not all_static([*begin, *end]):
+        outputs = [
+            op.arithmetic.simplify(
+                strides[a] * (op.shape(0)[2 + a] - 1)
+                + extra[a] + (kernel[a] - 1) * dilations[a] + 1 - begin[a] - end[a]
+            )
+            for a in range(rank)
+        ]  # fmt: skip
+        result: relax.Expr = op.te(
+            lambda x, w, dims: convolve_transposed(
+                x, w, Windows(kernel, strides, dilations, dims[:rank], dims[rank:]), groups
+            ),
+            op.x(0), weight, dims=[*begin, *outputs],
+        )  # fmt: skip
+        return add_bias(op, result, rank)
     if any(dilation > 1 for dilation in dilations):
         known = op.constant(1)
         if known is not None:
@@ -79,40 +127,39 @@ def conv_transpose(op: Op) -> relax.Expr:
         else:
             steps = [1, 1, *dilations]
             weight = op.te(lambda w: topi.nn.dilate(w, steps), weight, name="dilate_kernel")
-    result = _TRANSPOSE[rank](
-        op.x(0), weight, strides, [*begin, *end], extra, [1] * rank, int(op.attr("group", 1))
-    )
+    pads = [int(width) for width in (*begin, *end)]
+    result = _TRANSPOSE[rank](op.x(0), weight, strides, pads, extra, [1] * rank, groups)
     return add_bias(op, result, rank)
 
 
 def _transpose_pads(
     op: Op, kernel: tuple[int, ...], strides: list[int], dilations: list[int], extra: list[int]
-) -> tuple[list[int], list[int]]:
+) -> tuple[list[Dim], list[Dim]]:
     """Return pads at the begin and end of each axis (they crop the output); may raise `extra`."""
     rank = len(kernel)
-    pads = list(op.attr("pads") or [0] * (2 * rank))
+    pads: list[Dim] = list(op.attr("pads") or [0] * (2 * rank))
     begin, end = pads[:rank], pads[rank:]
     auto = op.attr("auto_pad", "NOTSET") or "NOTSET"
-    wanted: list[Dim] | None = op.attr("output_shape")
-    spatial = op.shape(0)[2:]
+    wanted: list[int] | None = op.attr("output_shape")
+    spatial, arithmetic = op.shape(0)[2:], op.arithmetic
     if wanted is None and auto not in ("SAME_UPPER", "SAME_LOWER"):
-        return begin, end
+        return ([0] * rank, [0] * rank) if auto == "VALID" else (begin, end)
     for axis in range(rank):
-        length = spatial[axis]
         extent = (kernel[axis] - 1) * dilations[axis] + 1
         if wanted is not None:
-            if not is_static(length):
-                raise op.unsupported("output_shape over a symbolic size")
             target = int(wanted[-rank:][axis])
-            total = strides[axis] * (int(length) - 1) + extra[axis] + extent - target
+            total = strides[axis] * (spatial[axis] - 1) + extra[axis] + extent - target
+            total = arithmetic.simplify(total)
         else:
             total = extra[axis] + extent - strides[axis]
-        if total < 0:
+        if is_static(total) and total < 0:
             extra[axis] -= total
             total = 0
-        half = total // 2
-        upper = auto == "SAME_UPPER"
-        begin[axis], end[axis] = (half, total - half) if upper else (total - half, half)
+        # Where a symbolic total is below zero, the end pad is: the output gets longer there.
+        positive = arithmetic.maximum(total, 0)
+        half = arithmetic.truncdiv(positive, 2)
+        before = half if auto == "SAME_UPPER" else arithmetic.simplify(positive - half)
+        begin[axis], end[axis] = before, arithmetic.simplify(total - before)
     return begin, end
 
 

@@ -2,125 +2,160 @@
 
 from __future__ import annotations
 
-import numpy as np
-from tvm import relax, te, tirx
+from dataclasses import dataclass, replace
+
+from tvm import relax
 from tvm.relax import op as R
 
+from frontends.computations import window_pool
 from frontends.computations.unpool import max_unpool as unpool
 from frontends.errors import InvalidModel
+from frontends.onnx.dims import Dim, all_static
 from frontends.onnx.op import Op
 from frontends.onnx.registry import converter
-from frontends.onnx.window import Window, ceil_end_padding, read_window
+from frontends.onnx.value import dtype_of
+from frontends.onnx.window import Window, read_window
 
 _MAX = {1: R.nn.max_pool1d, 2: R.nn.max_pool2d, 3: R.nn.max_pool3d}
 _AVERAGE = {1: R.nn.avg_pool1d, 2: R.nn.avg_pool2d, 3: R.nn.avg_pool3d}
 
 
-def _window(op: Op) -> Window:
-    """Read the window; `ceil_mode` becomes longer end padding, so that pools round down."""
+@dataclass(frozen=True)
+class Pool:
+    """The windows of a node over its input.
+
+    Attributes:
+        stated: As the node states them.
+        outputs: Number of windows along each axis.
+        rounded: With end padding that gives `outputs` windows when rounding down; None where that
+            needs sizes known now, or a rank that Relax has no operator for.
+    """
+
+    stated: Window
+    outputs: tuple[Dim, ...]
+    rounded: Window | None
+
+    def windows(self, dims: list[Dim]) -> window_pool.Windows:
+        """Return the windows for a tensor expression that is handed `dims`."""
+        rank, stated = len(self.outputs), self.stated
+        return window_pool.Windows(
+            stated.kernel, stated.strides, stated.dilations, dims[:rank], dims[rank : 2 * rank]
+        )
+
+    @property
+    def dims(self) -> list[Dim]:
+        """Return what `windows` reads."""
+        return [*self.stated.begin, *self.outputs]
+
+
+def _read(op: Op) -> Pool:
     kernel = tuple(op.attr("kernel_shape"))
     spatial = op.shape()[2:]
     window = read_window(op, kernel, spatial)
-    if op.attr("ceil_mode", 0):
-        end = ceil_end_padding(window, spatial)
-        window = Window(window.kernel, window.strides, window.dilations, window.begin, end)
-    if len(kernel) not in _MAX:
-        raise op.unsupported(f"{len(kernel)} spatial dimensions")
-    return window
+    ceil = bool(op.attr("ceil_mode", 0))
+    outputs = window.outputs(op.arithmetic, spatial, ceil=ceil)
+    if len(kernel) not in _MAX or not window.is_static:
+        return Pool(window, outputs, None)
+    if not ceil or window.automatic:
+        return Pool(window, outputs, window)
+    if not all_static(spatial):
+        return Pool(window, outputs, None)
+    ends = [
+        (outputs[a] - 1) * window.strides[a] + window.extent(a) - spatial[a] - window.begin[a]
+        for a in range(len(kernel))
+    ]
+    return Pool(window, outputs, replace(window, end=tuple(max(end, 0) for end in ends)))
 
 
 @converter("MaxPool")
 def max_pool(op: Op) -> relax.Expr | tuple[relax.Expr, relax.Expr]:
     """Return window maxima and, if asked for, their flat indices."""
-    window = _window(op)
-    values = _MAX[len(window.kernel)](
-        op.x(), window.kernel, window.strides, window.padding, window.dilations
-    )
+    pool, x = _read(op), op.x()
+    if pool.rounded is not None:
+        window = pool.rounded
+        values = _MAX[len(window.kernel)](
+            x, window.kernel, window.strides, window.padding, window.dilations
+        )
+    else:
+        values = op.te(
+            lambda data, dims: window_pool.max_pool(data, pool.windows(dims)), x, dims=pool.dims
+        )
     if len(op.node.output) < 2 or not op.node.output[1]:
         return values
-    return values, _max_indices(op, window, op.emit(values))
-
-
-def _max_indices(op: Op, window: Window, values: relax.Expr) -> relax.Expr:
-    """Emit the place of each maximum in the whole tensor: the first one in the window."""
     column_major = bool(op.attr("storage_order", 0))
-    spatial = op.shape()[2:]
-
-    def compute(x: te.Tensor, maxima: te.Tensor) -> te.Tensor:
-        taps = list(np.ndindex(*window.kernel))
-
-        def flat(place: tuple[tirx.Expr, ...]) -> tirx.Expr:
-            order = range(len(spatial))
-            offset = tirx.IntImm("int64", 0)
-            for axis in reversed(order) if column_major else order:
-                offset = offset * x.shape[2 + axis] + place[axis]
-            return offset
-
-        def pick(n: tirx.Var, c: tirx.Var, *out: tirx.Var) -> tirx.Expr:
-            chosen = tirx.IntImm("int64", 0)
-            base = n * x.shape[1] + c
-            for size in x.shape[2:]:
-                base = base * size
-            for tap in reversed(taps):
-                place = tuple(
-                    out[a] * window.strides[a] + tap[a] * window.dilations[a] - window.begin[a]
-                    for a in range(len(tap))
-                )
-                inside = tirx.all(
-                    *(tirx.all(place[a] >= 0, place[a] < x.shape[2 + a]) for a in range(len(tap)))
-                )
-                safe = [tirx.max(tirx.min(p, x.shape[2 + a] - 1), 0) for a, p in enumerate(place)]
-                hit = tirx.all(inside, x(n, c, *safe) == maxima(n, c, *out))
-                chosen = tirx.Select(hit, flat(place), chosen)
-            return base + chosen
-
-        return te.compute(maxima.shape, pick, name="max_indices")
-
-    return op.te(compute, op.x(), values, name="max_pool_indices")
+    values = op.emit(values)
+    places = op.te(
+        lambda data, maxima, dims: window_pool.max_places(
+            data, maxima, pool.windows(dims), column_major=column_major
+        ),
+        x, values, name="max_pool_indices", dims=pool.dims,
+    )  # fmt: skip
+    return values, places
 
 
 @converter("AveragePool")
 def average_pool(op: Op) -> relax.Expr:
-    """Average each window; `count_include_pad` counts the padding that the node states."""
-    window, x = _window(op), op.x()
-    include = bool(op.attr("count_include_pad", 0))
-    if include and op.attr("ceil_mode", 0):
-        # Padding added for ceil_mode does not count: pad what counts explicitly.
-        stated = read_window(op, window.kernel, op.shape()[2:])
-        widths = [0, 0, 0, 0]
-        for before, after in zip(stated.begin, stated.end, strict=True):
-            widths += [before, after]
-        x = op.emit(R.nn.pad(x, widths))
-        left = tuple(end - used for end, used in zip(window.end, stated.end, strict=True))
-        window = Window(window.kernel, window.strides, window.dilations, (0,) * len(left), left)
-        include = False
-    return _AVERAGE[len(window.kernel)](
-        x,
-        window.kernel,
-        window.strides,
-        window.padding,
-        window.dilations,
-        count_include_pad=include,
-    )
+    """Average each window; `count_include_pad` counts the padding that the node states.
+
+    Padding that only `ceil_mode` adds never counts.
+    """
+    pool, x = _read(op), op.x()
+    include, rank = bool(op.attr("count_include_pad", 0)), len(pool.outputs)
+    window = pool.rounded
+    if window is not None and include:
+        if any(end > own for end, own in zip(window.end, pool.stated.end, strict=True)):
+            window = None
+    if window is not None:
+        return _AVERAGE[rank](
+            x,
+            window.kernel,
+            window.strides,
+            window.padding,
+            window.dilations,
+            count_include_pad=include,
+        )
+    spatial, stated = op.shape()[2:], pool.stated
+    low: list[Dim] = [-before for before in stated.begin] if include else [0] * rank
+    high = [
+        op.arithmetic.simplify(length + after) if include else length
+        for length, after in zip(spatial, stated.end, strict=True)
+    ]
+    return op.te(
+        lambda data, dims: window_pool.average_pool(
+            data, pool.windows(dims), dims[2 * rank : 3 * rank], dims[3 * rank :]
+        ),
+        x, dims=[*pool.dims, *low, *high],
+    )  # fmt: skip
 
 
 @converter("LpPool")
 def lp_pool(op: Op) -> relax.Expr:
     """Return the p-norm of each window."""
-    window, p = _window(op), float(op.attr("p", 2))
-    powers = op.emit(R.power(op.emit(R.abs(op.x())), op.const(p)))
-    means = op.emit(
-        _AVERAGE[len(window.kernel)](
-            powers,
-            window.kernel,
-            window.strides,
-            window.padding,
-            window.dilations,
-            count_include_pad=True,
-        )
-    )
-    total = op.emit(R.multiply(means, op.const(float(np.prod(window.kernel)))))
-    return R.power(total, op.const(1.0 / p))
+    pool, p = _read(op), float(op.attr("p", 2))
+    total = op.te(
+        lambda data, dims: window_pool.sum_pool(data, pool.windows(dims)),
+        _power(op, op.x(), p), dims=pool.dims,
+    )  # fmt: skip
+    return _root(op, total, p)
+
+
+def _power(op: Op, x: relax.Expr, p: float) -> relax.Expr:
+    """Emit |x| ** p, in float32 for narrower types."""
+    if op.dtype() in ("float16", "bfloat16"):
+        x = op.emit(R.astype(x, "float32"))
+    if p == 2:
+        return op.emit(R.multiply(x, x))
+    size = op.emit(R.abs(x))
+    return size if p == 1 else op.emit(R.power(size, op.const(p, dtype_of(x))))
+
+
+def _root(op: Op, x: relax.Expr, p: float) -> relax.Expr:
+    """Emit x ** (1 / p) in the dtype of input 0."""
+    if p == 2:
+        x = op.emit(R.sqrt(x))
+    elif p != 1:
+        x = op.emit(R.power(x, op.const(1.0 / p, dtype_of(x))))
+    return x if dtype_of(x) == op.dtype() else op.emit(R.astype(x, op.dtype()))
 
 
 @converter("GlobalAveragePool")
@@ -141,9 +176,8 @@ def global_max_pool(op: Op) -> relax.Expr:
 def global_lp_pool(op: Op) -> relax.Expr:
     """Return the p-norm over all spatial axes."""
     p = float(op.attr("p", 2))
-    powers = op.emit(R.power(op.emit(R.abs(op.x())), op.const(p)))
-    total = op.emit(R.sum(powers, list(range(2, op.ndim())), True))
-    return R.power(total, op.const(1.0 / p))
+    total = op.emit(R.sum(_power(op, op.x(), p), list(range(2, op.ndim())), True))
+    return _root(op, total, p)
 
 
 @converter("MaxUnpool")
