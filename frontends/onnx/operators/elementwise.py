@@ -168,20 +168,6 @@ def identity(op: Op) -> Any:
     return op.value(0)
 
 
-@converter("Dropout")
-def dropout(op: Op) -> Any:
-    """Pass the input through: inference only."""
-    training = op.constant(2)
-    if op.has(2) and (training is None or bool(training)):
-        ratio = op.constant(1)
-        if ratio is None or float(ratio) != 0.0:
-            raise op.unsupported("training mode")
-    mask_dtype = "bool" if op.opset >= 10 else op.dtype()
-    if len(op.node.output) > 1:
-        return op.value(0), R.full_like(op.x(), op.const(1, mask_dtype), mask_dtype)
-    return op.value(0)
-
-
 @converter("Constant")
 def constant(op: Op) -> np.ndarray:
     """Return the tensor that an attribute holds."""

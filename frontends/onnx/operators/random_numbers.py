@@ -18,7 +18,7 @@ from frontends.onnx.op import Op
 from frontends.onnx.registry import converter
 
 
-def _seed(op: Op) -> int:
+def seed_of(op: Op) -> int:
     """Return a 64-bit key."""
     if op.has_attr("seed"):
         return int(np.float32(op.attr("seed")).view(np.uint32))
@@ -32,10 +32,11 @@ def _dtype(op: Op, default: str) -> str:
 
 def _emit(op: Op, dims: list[Dim], dtype: str) -> relax.Expr:
     if op.node.op_type.startswith("RandomNormal"):
-        draw, first, second = normal, op.attr("mean", 0.0), op.attr("scale", 1.0)
+        first, second = op.attr("mean", 0.0), op.attr("scale", 1.0)
     else:
-        draw, first, second = uniform, op.attr("low", 0.0), op.attr("high", 1.0)
-    seed = _seed(op)
+        first, second = op.attr("low", 0.0), op.attr("high", 1.0)
+    draw = normal if op.node.op_type.startswith("RandomNormal") else uniform
+    seed = seed_of(op)
     if all(is_static(dim) for dim in dims):
         sizes = [int(dim) for dim in dims]
         return op.te(lambda: draw(sizes, dtype, float(first), float(second), seed))
@@ -57,12 +58,12 @@ def random_like(op: Op) -> relax.Expr:
 @converter("Bernoulli")
 def random_bits(op: Op) -> relax.Expr:
     """Draw 1 with the given probabilities, else 0."""
-    dtype, seed = _dtype(op, op.dtype()), _seed(op)
+    dtype, seed = _dtype(op, op.dtype()), seed_of(op)
     return op.te(lambda x: bernoulli(x, dtype, seed), op.x())
 
 
 @converter("Multinomial")
 def random_classes(op: Op) -> relax.Expr:
     """Draw classes by their log-probabilities, which need not be normalized."""
-    dtype, seed, number = _dtype(op, "int32"), _seed(op), int(op.attr("sample_size", 1))
+    dtype, seed, number = _dtype(op, "int32"), seed_of(op), int(op.attr("sample_size", 1))
     return op.te(lambda x: multinomial(x, number, dtype, seed), op.x())

@@ -1,4 +1,4 @@
-"""Shapes and rearrangement: Shape, Reshape, Transpose, Concat, Split, Expand, Tile, Pad."""
+"""Shapes and rearrangement: Shape, Reshape, Transpose, Concat, Split, Expand, Tile."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import numpy as np
 from tvm import relax, te, tirx
 from tvm.relax import op as R
 
+from frontends.computations import run_time_dims
 from frontends.errors import InvalidModel
 from frontends.onnx.dims import Dim, all_static, is_static
-from frontends.onnx.op import Op, normalize_axis, numpy_dtype
+from frontends.onnx.op import Op, normalize_axis
+from frontends.onnx.operators.run_time_size import read_sizes
 from frontends.onnx.registry import converter
 from frontends.onnx.value import Value, dim_array
 
@@ -46,7 +48,10 @@ def reshape(op: Op) -> Any:
     if op.opset < 5:
         wanted: list[Dim] = list(op.attr("shape"))
     else:
-        wanted = op.runtime_dims(1)
+        known = op.dims(1)
+        if known is None:
+            return _reshape_at_run_time(op)
+        wanted = known
     if not op.attr("allowzero", 0):
         for axis, dim in enumerate(wanted):
             if is_static(dim) and dim == 0:
@@ -70,6 +75,19 @@ def reshape(op: Op) -> Any:
     return reshape_to(op, op.x(), wanted)
 
 
+def _reshape_at_run_time(op: Op) -> relax.Expr:
+    """Reshape to a shape that the program computes; its 0 and -1 are resolved by a kernel."""
+    if op.shape(1) == (0,):
+        return reshape_to(op, op.x(), [])
+    copy_zeros = not op.attr("allowzero", 0)
+
+    def compute(wanted: te.Tensor, have: list[Any] | None = None) -> te.Tensor:
+        return run_time_dims.reshaped_dims(wanted, have or [], copy_zeros)
+
+    dims = op.te(compute, op.x(1), name="reshaped_dims", dims=op.shape())
+    return reshape_to(op, op.x(), read_sizes(op, dims))
+
+
 @converter("Flatten")
 def flatten(op: Op) -> relax.Expr:
     """Make a matrix: the axes before `axis` are the rows."""
@@ -89,6 +107,14 @@ def squeeze_attribute(op: Op) -> relax.Expr:
 @converter("Squeeze", since=13)
 def squeeze_input(op: Op) -> relax.Expr:
     """Drop axes of size 1, listed by an input (opset 13 on)."""
+    if op.has(1) and op.constant(1) is None:
+        count = op.shape(1)[0]
+        if not is_static(count):
+            raise op.unsupported("axes of unknown number")
+        if count == op.ndim():
+            return reshape_to(op, op.x(), [])
+        dims = op.te(run_time_dims.squeezed_dims, op.x(1), name="squeezed_dims", dims=op.shape())
+        return reshape_to(op, op.x(), read_sizes(op, dims))
     return _squeeze(op, op.axes(1))
 
 
@@ -111,6 +137,15 @@ def unsqueeze_attribute(op: Op) -> relax.Expr:
 @converter("Unsqueeze", since=13)
 def unsqueeze_input(op: Op) -> relax.Expr:
     """Insert axes of size 1, listed by an input (opset 13 on)."""
+    if op.constant(1) is None:
+        if not is_static(op.shape(1)[0]):
+            raise op.unsupported("axes of unknown number")
+
+        def compute(axes: te.Tensor, have: list[Any] | None = None) -> te.Tensor:
+            return run_time_dims.unsqueezed_dims(axes, have or [])
+
+        dims = op.te(compute, op.x(1), name="unsqueezed_dims", dims=op.shape())
+        return reshape_to(op, op.x(), read_sizes(op, dims))
     return _unsqueeze(op, op.ints(1, "axes"))
 
 
@@ -154,7 +189,7 @@ def split_attribute(op: Op) -> list[relax.Expr]:
 @converter("Split", since=13)
 def split_input(op: Op) -> list[relax.Expr]:
     """Cut along an axis into sizes listed by an input, or into equal parts (opset 13 on)."""
-    return _split(op, op.dims(1) if op.has(1) else None)
+    return _split(op, op.runtime_dims(1) if op.has(1) else None)
 
 
 def _split(op: Op, sizes: list[Dim] | None) -> list[relax.Expr]:
@@ -164,8 +199,12 @@ def _split(op: Op, sizes: list[Dim] | None) -> list[relax.Expr]:
         if is_static(length):
             each = -(-int(length) // outputs)
             sizes = [each] * (outputs - 1) + [int(length) - each * (outputs - 1)]
-        else:
+        elif op.opset < 18:  # the parts are equal
             sizes = [op.arithmetic.truncdiv(length, outputs)] * outputs
+        else:
+            each = op.arithmetic.truncdiv(length + (outputs - 1), outputs)
+            rest = op.arithmetic.simplify(length - each * (outputs - 1))
+            sizes = [each] * (outputs - 1) + [rest]
     if len(sizes) != outputs:
         raise InvalidModel(f"{len(sizes)} sizes for {outputs} outputs")
     total = op.arithmetic.simplify(sum(sizes))
@@ -294,81 +333,6 @@ def arange(op: Op) -> relax.Expr:
         )
 
     return op.te(compute, name="arange", dims=[start, length])
-
-
-_PAD_MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate",
-              "wrap": "circular"}  # fmt: skip
-
-
-@converter("Pad", since=1)
-def pad_attribute(op: Op) -> Any:
-    """Pad by an attribute (opset 1 to 10)."""
-    pads = op.attr("pads") or op.attr("paddings")
-    return _pad(op, list(pads), list(range(op.ndim())), float(op.attr("value", 0.0)))
-
-
-@converter("Pad", since=11)
-def pad_input(op: Op) -> Any:
-    """Pad by an input, optionally only some axes (opset 11, 13, 18 and on)."""
-    axes = list(range(op.ndim()))
-    if op.has(3):
-        axes = [normalize_axis(axis, op.ndim()) for axis in op.ints(3, "axes")]
-    value: Any = 0
-    if op.has(2):
-        value = op.require_constant(2, "pad value").reshape(-1)[0]
-    return _pad(op, op.runtime_dims(1), axes, value)
-
-
-def _pad(op: Op, pads: list[Dim], axes: list[int], value: Any) -> Any:
-    rank = op.ndim()
-    before: list[Dim] = [0] * rank
-    after: list[Dim] = [0] * rank
-    for place, axis in enumerate(axes):
-        before[axis], after[axis] = pads[place], pads[len(axes) + place]
-    mode = op.attr("mode", "constant")
-    if mode not in _PAD_MODES:
-        raise InvalidModel(f"unknown pad mode {mode!r}")
-    if all_static([*before, *after]):
-        if not any(before) and not any(after):
-            return op.value(0)
-        if min(*before, *after) >= 0 and mode == "constant" and op.dtype() == "float32":
-            widths = [int(width) for pair in zip(before, after, strict=True) for width in pair]
-            return R.nn.pad(op.x(), widths, "constant", float(value))
-    return _general_pad(op, before, after, mode, np.asarray(value, numpy_dtype(op.dtype())))
-
-
-def _general_pad(
-    op: Op, before: list[Dim], after: list[Dim], mode: str, value: np.ndarray
-) -> relax.Expr:
-    """Pad by widths that may be negative or symbolic, in any mode."""
-
-    def source(place: Any, width: Dim, length: Any) -> Any:
-        inner = place - width
-        if mode == "edge":
-            return tirx.max(tirx.min(inner, length - 1), 0)
-        if mode == "wrap":
-            return tirx.floormod(inner, length)
-        if mode == "reflect":
-            period = tirx.max(2 * (length - 1), 1)
-            folded = tirx.floormod(inner, period)
-            return tirx.min(folded, period - folded)
-        return inner
-
-    def compute(x: te.Tensor, widths: list[Any]) -> te.Tensor:
-        first, last = widths[: len(before)], widths[len(before) :]
-        dims = [b + s + a for b, s, a in zip(first, x.shape, last, strict=True)]
-        fill = tirx.const(value.item(), str(value.dtype))
-
-        def pick(*i: Any) -> Any:
-            places = [source(p, b, s) for p, b, s in zip(i, first, x.shape, strict=True)]
-            if mode != "constant":
-                return x(*places)
-            inside = [tirx.all(p >= 0, p < s) for p, s in zip(places, x.shape, strict=True)]
-            return tirx.if_then_else(tirx.all(*inside), x(*places), fill)
-
-        return te.compute(dims, pick, name="pad")
-
-    return op.te(compute, op.x(), name="pad", dims=[*before, *after])
 
 
 @converter("DepthToSpace")
