@@ -27,9 +27,15 @@ def merge_modules(main: tvm.IRModule, versions: Mapping[str, tvm.IRModule]) -> t
             for var, func in module.functions.items()
             if isinstance(func, tirx.PrimFunc)
         }
-        graphs = [f for f in module.functions.values() if isinstance(f, relax.Function)]
-        if len(graphs) != 1:
-            raise ValueError(f"{entry}: {len(graphs)} Relax functions, expected one")
-        graph = tvm_ffi.structural_map(graphs[0], (tvm.ir.GlobalVar, renamed.get))
-        builder.add_func(graph.with_attr("global_symbol", entry), entry)
+        # A public name of its own keeps the builder from taking two functions for one: it compares
+        # what they call by name. Functions of loops call each other, so all are known first.
+        graphs = [(v, f) for v, f in module.functions.items() if isinstance(f, relax.Function)]
+        for var, func in graphs:
+            name = entry if var.name_hint == "main" else f"{entry}_{var.name_hint}"
+            renamed[var] = builder.add_func(func.with_attr("global_symbol", name), name)
+        for var, func in graphs:
+            body = tvm_ffi.structural_map(func, (tvm.ir.GlobalVar, renamed.get))
+            builder.update_func(
+                renamed[var], body.with_attr("global_symbol", renamed[var].name_hint)
+            )
     return builder.get()

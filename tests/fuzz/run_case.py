@@ -28,7 +28,8 @@ def run_case(path: Path, *, compiling: bool, seconds: float, megabytes: int) -> 
     Args:
         path: The model; relaxc must be imported already, so that a process starts in no time.
         compiling: Whether to compile what imports.
-        seconds: Time after which the process is killed: a hang.
+        seconds: Processor time after which the process is killed, a hang, so that a busy machine
+            makes none; a process that waits for something is killed after four times as long.
         megabytes: Address space that the process may add to what it was born with.
     """
     reader, writer = os.pipe()
@@ -36,6 +37,8 @@ def run_case(path: Path, *, compiling: bool, seconds: float, megabytes: int) -> 
     if child == 0:
         os.close(reader)
         try:
+            limit = max(1, int(seconds))
+            resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 1))
             outcome = _in_child(path, compiling, megabytes)
         except BaseException:  # noqa: BLE001 - nothing may return into the parent's stack
             outcome = Outcome("escaped", traceback.format_exc())
@@ -43,7 +46,7 @@ def run_case(path: Path, *, compiling: bool, seconds: float, megabytes: int) -> 
         os._exit(0)
     os.close(writer)
     try:
-        return _wait(child, reader, seconds)
+        return _wait(child, reader, 4 * seconds)
     finally:
         os.close(reader)
 
@@ -92,6 +95,8 @@ def _wait(child: int, reader: int, seconds: float) -> Outcome:
             break
         data += part
     status = os.waitpid(child, 0)[1]
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL):
+        return Outcome("hang", "took all of its processor time")
     if os.WIFSIGNALED(status):
         return Outcome("crash", f"killed by {signal.Signals(os.WTERMSIG(status)).name}")
     if not data:
