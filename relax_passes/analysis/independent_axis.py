@@ -19,6 +19,7 @@ What does not match one of these is an obstacle, and is named.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -225,7 +226,7 @@ class _Proof:
         if not places:
             return None
         if len(places) > 1 or dims[places[0]] not in symbols:
-            shown = ", ".join(str(dim) for dim in dims)
+            shown = ", ".join(re.sub(r"T\.int64\((-?\d+)\)", r"\1", str(dim)) for dim in dims)
             raise _Obstacle(f"{name} has the shape ({shown})")
         return places[0]
 

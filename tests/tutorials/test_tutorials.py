@@ -26,3 +26,9 @@ def test_the_first_tutorial_shows_every_stage():
     text = SCRIPTS[0].read_text()
     for stage in ("Import", "`rewrite`", "`layout`", "`fuse`", "`schedule`", "`memory`", "Build"):
         assert stage in text
+
+
+def test_the_second_tutorial_shows_every_stage():
+    text = SCRIPTS[1].read_text()
+    for stage in ("Import", "`fuse`", "`schedule`", "`memory`", "several sizes", "Buckets"):
+        assert stage in text
