@@ -11,6 +11,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from relax_passes.canonicalize_bindings import canonicalize_bindings
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.rewrite_functions import rewrite_functions
 
@@ -26,7 +27,7 @@ def decompose_inference(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModu
     if not rewriter.count:
         return mod, False
     ctx.log.fire("decompose_inference", f"decomposed {rewriter.count} operators")
-    return relax.transform.CanonicalizeBindings()(rewriter.builder_.get()), True
+    return canonicalize_bindings(rewriter.builder_.get()), True
 
 
 def scale_and_shift(

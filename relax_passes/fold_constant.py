@@ -12,6 +12,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from relax_passes.canonicalize_bindings import canonicalize_bindings
 from relax_passes.constant_evaluation import evaluate, tensor_operands
 from relax_passes.constant_values import array_of, constant_from
 from relax_passes.lowering.rule import dtype_of, static_shape
@@ -39,7 +40,7 @@ def fold_constant(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bo
     if not total:
         return mod, False
     ctx.log.fire("fold_constant", f"computed {total} constant operators")
-    cleaned = relax.transform.CanonicalizeBindings()(mod)
+    cleaned = canonicalize_bindings(mod)
     return relax.transform.DeadCodeElimination()(cleaned), True
 
 
@@ -92,7 +93,7 @@ def _round(
         return mod, 0, rest
     for name, func in rewritten.items():
         rewriter.builder_.update_func(name, func)
-    new = relax.transform.CanonicalizeBindings()(rewriter.builder_.get())
+    new = canonicalize_bindings(rewriter.builder_.get())
     return new, rewriter.count, _constant_calls(new)
 
 

@@ -11,6 +11,7 @@ from tvm import relax
 
 from frontends.errors import InvalidModel, RelaxcError, UnsupportedOperator
 from frontends.imported_model import ImportedModel, TensorSpec
+from frontends.onnx.dataflow_blocks import to_dataflow
 from frontends.onnx.dims import DimArithmetic, dim_name
 from frontends.onnx.graph_builder import GraphBuilder, Scope
 from frontends.onnx.initializers import read_initializers
@@ -114,8 +115,7 @@ def _finish(module: tvm.IRModule) -> tvm.IRModule:
 
     Values known while importing leave unused bindings behind.
     """
-    module = relax.transform.DeadCodeElimination(["main"])(module)
-    return relax.transform.ConvertToDataflow(min_size=1)(module)
+    return to_dataflow(relax.transform.DeadCodeElimination(["main"])(module))
 
 
 def _dtype(value: onnx.ValueInfoProto, file: str) -> str:
