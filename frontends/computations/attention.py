@@ -103,8 +103,9 @@ def attend(
     else:
         probabilities = _softmax_with_sink(emit, scores, _cast(emit, sink, wide))
     if may_be_masked and bias is not None:
-        best = emit(R.max(_cast(emit, bias, wide), [-1], True))
-        some = emit(R.greater(best, _number(-np.inf, wide)))
+        seen = emit(R.greater(bias, _number(-np.inf, dtype)))
+        some = emit(R.max(emit(R.astype(seen, "int32")), [-1], True))
+        some = emit(R.greater(some, _number(0, "int32")))
         probabilities = emit(R.where(some, probabilities, _number(0, wide)))
     weights = probabilities = _cast(emit, probabilities, dtype)
     if stacked:

@@ -58,9 +58,7 @@ def _probit(emit: Emit, scores: relax.Expr, dtype: str) -> relax.Expr:
         return relax.const(value, dtype)
 
     x = emit(R.subtract(emit(R.multiply(scores, number(2))), number(1)))
-    product = emit(
-        R.multiply(emit(R.subtract(number(1), x)), emit(R.add(number(1), x)))
-    )
+    product = emit(R.multiply(emit(R.subtract(number(1), x)), emit(R.add(number(1), x))))
     log = emit(R.log(product))
     first = emit(R.add(emit(R.multiply(log, number(0.5))), number(2 / (math.pi * a))))
     square = emit(R.multiply(first, first))

@@ -88,9 +88,7 @@ def _bias(op: Op, sizes: list[Dim], past: Dim, fresh: Dim) -> tuple[relax.Expr |
             )  # fmt: skip
 
         lengths = [as_shape(op, op.x(6), [batch])] if op.has(6) else []
-        terms.append(
-            op.te(compute, *lengths, name="visibility", dims=[batch, queries, keys, past])
-        )
+        terms.append(op.te(compute, *lengths, name="visibility", dims=[batch, queries, keys, past]))
     if not terms:
         return None, False
     total = terms[0]

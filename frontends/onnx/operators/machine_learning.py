@@ -243,9 +243,7 @@ def linear_regressor(op: Op) -> relax.Expr:
     return transform_scores(op.emit, scores, op.attr("post_transform", "NONE"))
 
 
-def linear_scores(
-    op: Op, weights: np.ndarray, intercepts: list[float] | None
-) -> relax.Expr:
+def linear_scores(op: Op, weights: np.ndarray, intercepts: list[float] | None) -> relax.Expr:
     """Return x W' + intercepts as float32 for constant weights (targets, features)."""
     x = matrix(op)
     if is_static(op.shape()[-1]) and weights.shape[1] != op.shape()[-1]:

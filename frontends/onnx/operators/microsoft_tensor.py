@@ -30,7 +30,9 @@ _MAX_LENGTH = 4096
 @converter("Pad", domain=MICROSOFT)
 def pad(op: Op) -> Any:
     """Pad by run-time widths, as ai.onnx does since opset 11."""
-    return compose(op, "(x, pads, value) => (y) { y = Pad <mode: string = @mode> (x, pads, value) }", 13)
+    return compose(
+        op, "(x, pads, value) => (y) { y = Pad <mode: string = @mode> (x, pads, value) }", 13
+    )
 
 
 @converter("Range", domain=MICROSOFT)

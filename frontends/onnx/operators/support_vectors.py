@@ -97,7 +97,9 @@ def svm_classifier(op: Op) -> Any:
         line = op.emit(R.multiply(decisions, op.const(-a, "float32")))
         line = op.emit(R.subtract(line, op.const(b, "float32")))
         fitted = op.emit(R.clip(op.emit(R.sigmoid(line)), _LEAST, 1 - _LEAST))
-        scores = op.te(lambda t: class_probabilities(t, classes), fitted, name="class_probabilities")
+        scores = op.te(
+            lambda t: class_probabilities(t, classes), fitted, name="class_probabilities"
+        )
     elif classes == 2:
         scores = op.emit(R.concat([op.emit(R.negative(decisions)), decisions], 1))
     else:
@@ -121,9 +123,7 @@ def _pair_weights(op: Op, counts: list[int], pairs: list[tuple[int, int]]) -> np
     return weights
 
 
-def _wins(
-    op: Op, decisions: relax.Expr, classes: int, pairs: list[tuple[int, int]]
-) -> relax.Expr:
+def _wins(op: Op, decisions: relax.Expr, classes: int, pairs: list[tuple[int, int]]) -> relax.Expr:
     """Return how many pairs each class wins."""
     first = np.zeros((len(pairs), classes), "float32")
     second = np.zeros((len(pairs), classes), "float32")

@@ -19,7 +19,11 @@ RNG = np.random.default_rng(11)
 
 
 def _model(
-    op: str, *inputs: np.ndarray, outputs: dict[str, int] | None = None, version: int = 3, **attrs: Any
+    op: str,
+    *inputs: np.ndarray,
+    outputs: dict[str, int] | None = None,
+    version: int = 3,
+    **attrs: Any,
 ) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     feeds = {f"x{place}": array for place, array in enumerate(inputs)}
     types = outputs or {"y": TensorProto.FLOAT}

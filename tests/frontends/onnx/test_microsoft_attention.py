@@ -26,7 +26,11 @@ def _floats(*shape: int) -> np.ndarray:
 
 
 def _model(
-    op: str, inputs: Inputs, outputs: Sequence[str] = ("y",), fixed: Sequence[int] = (), **attrs: Any
+    op: str,
+    inputs: Inputs,
+    outputs: Sequence[str] = ("y",),
+    fixed: Sequence[int] = (),
+    **attrs: Any,
 ) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     """Return a model of one node; None leaves an input out, `fixed` ones are initializers."""
     names = [f"x{place}" if array is not None else "" for place, array in enumerate(inputs)]
@@ -43,7 +47,11 @@ def _model(
 
 
 def _check(
-    op: str, inputs: Inputs, outputs: Sequence[str] = ("y",), fixed: Sequence[int] = (), **attrs: Any
+    op: str,
+    inputs: Inputs,
+    outputs: Sequence[str] = ("y",),
+    fixed: Sequence[int] = (),
+    **attrs: Any,
 ) -> None:
     model, given = _model(op, inputs, outputs, fixed, **attrs)
     assert_like_reference(model, given, tolerance=2e-5)
@@ -197,7 +205,8 @@ def test_group_query_attention_with_rotation() -> None:
 
 
 @pytest.mark.parametrize(
-    "attributes", [{"softcap": 2.0}, {"local_window_size": 2}, {"smooth_softmax": 1}, {"scale": 0.5}]
+    "attributes",
+    [{"softcap": 2.0}, {"local_window_size": 2}, {"smooth_softmax": 1}, {"scale": 0.5}],
 )
 def test_group_query_attention_variants(attributes: dict[str, Any]) -> None:
     inputs, attrs = _group_query(5, [5, 5], 0, **attributes)

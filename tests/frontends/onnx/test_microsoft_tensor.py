@@ -20,7 +20,9 @@ def _floats(*shape: int) -> np.ndarray:
     return RNG.standard_normal(shape).astype("float32")
 
 
-def _check(op: str, inputs: list[Any], fixed: tuple[int, ...] = (), kind: int = 1, **attrs: Any) -> None:
+def _check(
+    op: str, inputs: list[Any], fixed: tuple[int, ...] = (), kind: int = 1, **attrs: Any
+) -> None:
     model, given = _model(op, inputs, fixed=fixed, **attrs)
     model.graph.output[0].type.tensor_type.elem_type = kind
     assert_like_reference(model, given, tolerance=2e-5)
