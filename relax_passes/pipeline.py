@@ -33,6 +33,7 @@ from relax_passes.raise_layer_norm import raise_layer_norm
 from relax_passes.schedule_kernels import schedule_kernels
 from relax_passes.simplify_views import simplify_views
 from relax_passes.verify import verify_phase
+from relax_passes.widen_half_precision import widen_half_precision
 
 OnPhase = Callable[[str, int, int], None]
 
@@ -129,6 +130,7 @@ def default_pipeline() -> Pipeline:
         {
             "canonicalize": (
                 eliminate_dead_code,
+                widen_half_precision,
                 fold_constant,
                 simplify_views,
                 eliminate_common_subexpressions,

@@ -72,9 +72,10 @@ def schedule_kernel(func: tirx.PrimFunc, ctx: PassContext) -> tuple[tirx.PrimFun
     result = schedule_func(func, ctx.target, ctx.machine)
     scheduled = result.func
     if ctx.machine.kind == "llvm":
+        from tir_schedules.llvm.bfloat16 import compute_bfloat16_in_float32
         from tir_schedules.llvm.vector_math import lower_math
 
-        scheduled = lower_math(scheduled)
+        scheduled = lower_math(compute_bfloat16_in_float32(scheduled))
     scheduled = bind_names_once(scheduled)
     if operands:
         scheduled = scheduled.with_attr(IN_PLACE_OPERANDS, operands)
