@@ -35,7 +35,7 @@ def check_graph(model: onnx.ModelProto, file: str) -> None:
 
 
 def _check_texts(model: onnx.ModelProto, file: str) -> None:
-    """Check that names are text: protobuf returns what is not UTF-8 as bytes."""
+    """Check names and types: protobuf returns a name that is not UTF-8 as bytes."""
     for nodes in [model.graph.node, *(function.node for function in model.functions)]:
         for node in all_nodes(nodes):
             texts = [node.name, node.op_type, node.domain, node.overload, *node.input]
@@ -47,8 +47,12 @@ def _check_texts(model: onnx.ModelProto, file: str) -> None:
         _require_text([value.name for value in values], file)
         _require_text([sparse.values.name for sparse in graph.sparse_initializer], file)
         for value in [*graph.input, *graph.output]:
-            dims = value.type.tensor_type.shape.dim
-            _require_text([dim.dim_param for dim in dims], file)
+            kind = value.type.tensor_type
+            _require_text([dim.dim_param for dim in kind.shape.dim], file)
+            if kind.elem_type not in onnx.TensorProto.DataType.values():
+                raise InvalidModel(
+                    f"unknown element type {kind.elem_type}", tensor=value.name, file=file
+                )
     for function in model.functions:
         texts = [function.name, function.domain, function.overload, *function.input]
         _require_text([*texts, *function.output, *function.attribute], file)
@@ -154,7 +158,9 @@ class _Names:
         known: set[str] = set()
         inputs = {value.name for value in graph.input}
         for value in graph.input:
-            self._define(value.name, None, known, outer)
+            # An input may have an outer name: exporters write `i` and `cond` in every loop, and
+            # inside of it nothing else can be meant.
+            self._define(value.name, None, known, [])
         seen: set[str] = set()
         for tensor in [*graph.initializer, *(sparse.values for sparse in graph.sparse_initializer)]:
             name = tensor.name

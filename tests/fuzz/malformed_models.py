@@ -364,6 +364,13 @@ def input_of_an_unknown_type() -> Malformed:
 
 
 @_case
+def output_of_an_unknown_type() -> Malformed:
+    made = model()
+    made.graph.output[0].type.tensor_type.elem_type = 99
+    return Malformed(made, "99")
+
+
+@_case
 def input_without_a_type() -> Malformed:
     return Malformed(model(inputs=[onnx.ValueInfoProto(name="x")]), "x")
 

@@ -271,11 +271,65 @@ def old_opset() -> onnx.ModelProto:
     return _model(nodes, shapes, ["y", "e"], opset=7)
 
 
+def signals() -> onnx.ModelProto:
+    """Return transforms and windows, whose sizes are numbers in the model."""
+    length = numpy_helper.from_array(np.asarray(8, "int64"), "length")
+    step = numpy_helper.from_array(np.asarray(4, "int64"), "step")
+    nodes = [
+        _node("DFT", ["x", "length"], ["a"], axis=1),
+        _node("HannWindow", ["length"], ["window"]),
+        _node("STFT", ["x", "step", "window", "length"], ["b"]),
+        _node("MelWeightMatrix", ["bins", "length", "rate", "low", "high"], ["c"]),
+        _node("EyeLike", ["c"], ["d"], k=1),
+        _node("RandomUniform", [], ["e"], shape=[2, 3], seed=1.0),
+    ]
+    numbers = [("bins", 4, "int64"), ("rate", 8192, "int64")]
+    numbers += [("low", 0.0, "float32"), ("high", 4096.0, "float32")]
+    weights = [numpy_helper.from_array(np.asarray(v, kind), n) for n, v, kind in numbers]
+    outputs = ["a", "b", "c", "d", "e"]
+    return _model(nodes, {"x": [1, 16, 1]}, outputs, [length, step, *weights])
+
+
+def attributes() -> onnx.ModelProto:
+    """Return operators whose attributes decide how much is computed."""
+    nodes = [
+        _node("LRN", ["x"], ["a"], size=3),
+        _node("DepthToSpace", ["a"], ["b"], blocksize=2),
+        _node("SpaceToDepth", ["b"], ["c"], blocksize=2),
+        _node("GroupNormalization", ["c", "s2", "s2"], ["d"], num_groups=2, epsilon=1e-5),
+        _node("LpPool", ["d"], ["e"], kernel_shape=[2, 2], p=2),
+        _node("Trilu", ["d"], ["f"], upper=1),
+        _node("CumSum", ["d", "axis"], ["g"], reverse=1),
+        _node("Einsum", ["d", "d"], ["h"], equation="nchw,nchv->nhwv"),
+        _node("ArgMax", ["d"], ["i"], axis=1, select_last_index=1),
+        _node("MaxPool", ["d"], ["j", "k"], kernel_shape=[2, 2], dilations=[2, 2], ceil_mode=1),
+        _node("Col2Im", ["columns", "image", "block"], ["l"], strides=[1, 1]),
+        _node("SplitToSequence", ["d"], ["parts"], axis=1, keepdims=1),
+        _node("ConcatFromSequence", ["parts"], ["m"], axis=1),
+        _node("Loop", ["many", "", "d"], ["n"], body=_counting()),
+    ]
+    weights = [_weight("s2", 8), _ints("axis", 1), _ints("image", 4, 4), _ints("block", 2, 2)]
+    weights += [numpy_helper.from_array(np.asarray(4, "int64"), "many")]
+    shapes = {"x": [1, 8, 4, 4], "columns": [1, 4, 9]}
+    outputs = [*"efghijklmn"]
+    return _model(nodes, shapes, outputs, weights, opset=21, kinds={"i": INT64, "k": INT64})
+
+
+def _counting() -> onnx.GraphProto:
+    return helper.make_graph(
+        [_node("Identity", ["on"], ["still"]), _node("Relu", ["was"], ["is"])],
+        "counting",
+        [_value("i", [], INT64), _value("on", [], TensorProto.BOOL), _value("was", None)],
+        [_value("still", [], TensorProto.BOOL), _value("is", None)],
+    )
+
+
 SEEDS: dict[str, Callable[[], onnx.ModelProto]] = {
     make.__name__: make
     for make in (
         *(convolutions, transposed_convolution, attention, indexing, control_flow, recurrent),
-        *(quantized, functions, contributed, constants, old_opset),
+        *(quantized, functions, contributed, constants, old_opset, signals),
+        attributes,
     )
 }
 

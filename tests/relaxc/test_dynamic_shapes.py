@@ -137,12 +137,20 @@ def test_sizes_without_an_upper_bound_are_never_planned_as_static(tmp_path: Path
     compiled = relaxc.compile(halves(), threads=1, dump_dir=tmp_path)
     (dump,) = tmp_path.glob("*_memory.py")
     module = tvm.script.from_source(dump.read_text())
-    for block in module["main"].body.blocks:
-        for binding in block.bindings:
-            name = getattr(getattr(binding.value, "op", None), "name", "")
-            if name == "relax.memory.alloc_tensor":
-                shape = binding.value.args[2].values
-                storage = binding.value.args[0]
-                assert all(isinstance(dim, tvm.tirx.IntImm) for dim in shape) or storage is not None
+    planned = [
+        binding.value.args[2].values
+        for block in module["main"].body.blocks
+        for binding in block.bindings
+        if getattr(getattr(binding.value, "op", None), "name", "") == "relax.memory.alloc_tensor"
+    ]
+    assert all(isinstance(dim, tvm.tirx.IntImm) for shape in planned for dim in shape)
+    assert "relax.builtin.alloc_tensor" in str(
+        [
+            b.value.op
+            for block in module["main"].body.blocks
+            for b in block.bindings
+            if isinstance(b.value, tvm.ir.Call)
+        ]
+    )
     for n in (2, 64, 4096):
         check(halves(), compiled, {"x": _random(1, n, 6)})
