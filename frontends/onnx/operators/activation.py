@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from tvm import relax
+from tvm import relax, te
 from tvm.relax import op as R
 
+from frontends.computations.arg_reduce import arg_extremum
 from frontends.onnx.op import Op, numpy_dtype
 from frontends.onnx.operators.elementwise import is_float
 from frontends.onnx.registry import converter
@@ -196,7 +197,11 @@ def _normalize(op: Op, x: relax.Expr, axis: int) -> relax.Expr:
         wide = op.emit(compute(op.emit(R.astype(x, "float32")), axis))
         return R.astype(wide, op.dtype())
     depth = x.ty.shape.values[axis]
-    first = op.emit(R.argmax(x, axis, keepdims=True))
+
+    def greatest(values: te.Tensor) -> te.Tensor:
+        return arg_extremum(values, axis, greatest=True, last=False, keep_axis=True)
+
+    first = op.te(greatest, x, name="hardmax")
     places = op.emit(R.arange(0, depth, 1, "int64"))
     column = [1] * x.ty.ndim
     column[axis] = depth

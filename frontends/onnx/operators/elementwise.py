@@ -106,6 +106,8 @@ def round_half_even(op: Op) -> relax.Expr:
 def sign(op: Op) -> relax.Expr:
     """Return -1, 0 or 1; NaN stays NaN."""
     x = op.x()
+    if op.dtype().startswith("uint"):
+        return R.astype(op.emit(R.not_equal(x, op.const(0))), op.dtype())
     if not is_float(op.dtype()):
         return R.sign(x)
     return R.where(op.emit(R.isnan(x)), x, op.emit(R.sign(x)))
