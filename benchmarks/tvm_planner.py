@@ -17,7 +17,8 @@ def tvm_planner_bytes(path: Path, threads: int) -> int:
 
     from relax_passes.pass_base import PassContext
     from relax_passes.pipeline import default_pipeline
-    from relaxc.compiler import import_source, resolve_target
+    from relaxc.compiler import import_source
+    from relaxc.targets import resolve_target
     from tir_schedules.machine import Machine
 
     target = resolve_target("llvm", threads)

@@ -159,7 +159,8 @@ def run_opt(args: argparse.Namespace) -> int:
     import relax_passes.pipeline  # noqa: F401  (registers every pass)
     from relax_passes.dump_module import dump_module, lift_constants
     from relax_passes.pass_base import REGISTRY, PassContext
-    from relaxc.compiler import import_source, resolve_target, running_phase
+    from relaxc.compiler import import_source, running_phase
+    from relaxc.targets import resolve_target
     from relaxc.thread_pool import available_cores
     from tir_schedules.machine import Machine
 

@@ -156,8 +156,8 @@ class CompiledModel:
                     self._module = jit() if jit is not None else self._executable
                 machine = relax.VirtualMachine(self._module, device)
             # The functions do not keep their machine alive, so both are stored.
-            state = self._local.state = (machine, {}, device)
-        entries: dict[str, Any]
+            functions: dict[str, Any] = {}
+            state = self._local.state = (machine, functions, device)
         machine, entries, device = state
         if entry not in entries:
             entries[entry] = machine[entry]

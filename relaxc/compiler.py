@@ -5,10 +5,9 @@ source -> frontend -> relax_passes.pipeline -> relax_passes.build -> CompiledMod
 
 from __future__ import annotations
 
-import difflib
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,16 +20,16 @@ from frontends.imported_model import ImportedModel, TensorSpec
 from relaxc.artifact import Metadata, installed_tvm_version, isa_features
 from relaxc.buckets import Buckets, entry_name, fix_sizes, name_buckets, split_buckets
 from relaxc.compiled_model import CompiledModel
-from relaxc.errors import CompileError, InvalidInput, InvalidModel, RelaxcError
+from relaxc.errors import CompileError, InvalidModel, RelaxcError
+from relaxc.options import check_options, is_onnx, prepare_dump_dir
 from relaxc.progress import Progress, phase_progress
 from relaxc.report import Report
+from relaxc.targets import resolve_target, target_dict
 from relaxc.thread_pool import available_cores
 
 if TYPE_CHECKING:
     from relax_passes.pass_base import PassContext
     from relax_passes.pipeline import Pipeline
-
-PRECISIONS = ("float32",)
 
 
 def compile(  # the name is the public API's
@@ -72,15 +71,11 @@ def compile(  # the name is the public API's
         UnsupportedOperator: If it uses operators that relaxc does not know.
         CompileError: If a phase fails; the cause is chained.
     """
-    if precision not in PRECISIONS:
-        raise InvalidInput(f"unknown precision {precision!r}, expected one of {PRECISIONS}")
-    if threads is not None and (not isinstance(threads, int) or threads < 1):
-        raise InvalidInput(f"threads must be a positive number, got {threads!r}")
-    _check_types(source, dynamic_shapes, passes, dump_dir)
-    lists = split_buckets(dynamic_shapes) if _is_onnx(source) else {}
+    check_options(source, precision, dynamic_shapes, threads, passes)
+    lists = split_buckets(dynamic_shapes) if is_onnx(source) else {}
     count = threads or available_cores()
     resolved = resolve_target(target, count)
-    dump_path = _prepare_dump_dir(dump_dir)
+    dump_path = prepare_dump_dir(dump_dir)
     clock = _PhaseClock()
     with phase_progress(progress) as show:
         with clock.phase("import"):
@@ -131,51 +126,6 @@ def import_source(
     )
 
 
-def _is_file(path: Any) -> bool:
-    try:
-        return Path(path).is_file()
-    except (OSError, ValueError):  # a name too long, or with a NUL byte
-        return False
-
-
-def _is_onnx(source: Any) -> bool:
-    home = type(source).__module__.split(".")[0]
-    is_proto = home == "onnx" and type(source).__name__ == "ModelProto"
-    return is_proto or isinstance(source, str | os.PathLike)
-
-
-def _check_types(source: Any, dynamic_shapes: Any, passes: Any, dump_dir: Any) -> None:
-    """Refuse options of a wrong type before anything runs.
-
-    Raises:
-        InvalidInput: Naming the option.
-    """
-    from relax_passes.pipeline import Pipeline
-
-    if passes is not None and not isinstance(passes, Pipeline):
-        raise InvalidInput(f"passes must be a Pipeline, got {type(passes).__name__}")
-    if dump_dir is not None and not isinstance(dump_dir, str | os.PathLike):
-        raise InvalidInput(f"dump_dir must be a path, got {type(dump_dir).__name__}")
-    if dynamic_shapes is None:
-        return
-    if isinstance(source, tvm.IRModule):
-        raise InvalidInput("dynamic_shapes: the dimensions of a tvm.IRModule are its own")
-    if not isinstance(dynamic_shapes, Mapping | list | tuple) or (
-        _is_onnx(source) and not isinstance(dynamic_shapes, Mapping)
-    ):
-        raise InvalidInput(
-            "dynamic_shapes must be a dict from input names to dimensions, got "
-            f"{type(dynamic_shapes).__name__}"
-        )
-    named = dynamic_shapes.items() if isinstance(dynamic_shapes, Mapping) else ()
-    for name, dims in named if _is_onnx(source) else ():
-        if not isinstance(dims, Mapping | list | tuple):
-            raise InvalidInput(
-                f"dynamic_shapes: the dimensions are a dict by axis or a list, not {dims!r}",
-                tensor=str(name),
-            )
-
-
 def from_ir_module(mod: tvm.IRModule) -> ImportedModel:
     """Take a Relax module as it is; names and types are read from its function `main`.
 
@@ -191,55 +141,6 @@ def from_ir_module(mod: tvm.IRModule) -> ImportedModel:
     fields = list(result.fields) if isinstance(result, tvm.relax.TupleType) else [result]
     outputs = tuple(_spec(f"output_{i}", field) for i, field in enumerate(fields))
     return ImportedModel(mod, inputs, outputs, "IRModule")
-
-
-def resolve_target(target: str | Mapping[str, Any] | Target, threads: int) -> Target:
-    """Turn what the user names into a TVM target with every field that scheduling needs.
-
-    Raises:
-        InvalidInput: If TVM knows no such target.
-    """
-    from tir_schedules.machine import host_target
-
-    if target == "llvm":
-        return host_target(threads)
-    if isinstance(target, Target):
-        return target
-    if isinstance(target, Mapping) and target.get("kind") == "llvm" and "mcpu" in target:
-        _check_processor(str(target["mcpu"]), str(target.get("mtriple", "")))
-    if target == "cuda":
-        target = {"kind": "cuda"}
-    try:
-        if isinstance(target, Mapping) and target.get("kind") == "cuda":
-            # TVM alone would take sm_50, for which there are no Tensor Cores; 48 KiB is what
-            # a block may use without opting in, on every architecture.
-            base = {"arch": _cuda_arch(), "max_shared_memory_per_block": 49152}
-            return Target({**base, **target}, host=host_target(threads))
-        if isinstance(target, Mapping):
-            base = {"num-cores": threads} if target.get("kind") == "llvm" else {}
-            return Target({**base, **target})
-        return Target(target)
-    except (ValueError, TypeError, RuntimeError, KeyError) as fault:
-        lines = str(fault).strip().splitlines() or [repr(fault)]
-        raise InvalidInput(f"unknown target {target!r}: {lines[-1]}") from fault
-
-
-def _check_processor(name: str, triple: str) -> None:
-    """Refuse a processor that LLVM does not know; it would silently compile for any.
-
-    Raises:
-        InvalidInput: Naming what is like it.
-    """
-    from tvm.target import codegen
-
-    triple = triple or codegen.llvm_get_system_triple()
-    if codegen.llvm_is_valid_cpu(name, triple):
-        return
-    known = [str(cpu) for cpu in codegen.llvm_get_cpu_archlist(Target({"kind": "llvm"}))]
-    near = difflib.get_close_matches(name, known, n=5, cutoff=0.5) or known[:5]
-    raise InvalidInput(
-        f"LLVM knows no processor {name!r} for {triple}; such as {', '.join(near)} would do"
-    )
 
 
 @dataclass
@@ -277,7 +178,8 @@ class _Job:
                 }
                 module = merge_modules(module, compiled)
             self.clock.start("build")
-            self.show("build", 1, 1)
+            count = len(self._pipeline().phases) + 1
+            self.show("build", count, count)
             executable = build_executable(module, ctx)
         self.clock.stop()
         report = Report.from_log(ctx.log, self.clock.seconds, imported.source)
@@ -304,15 +206,16 @@ class _Job:
     def _run(
         self, imported: ImportedModel, ctx: PassContext, dump_dir: Path | None
     ) -> tvm.IRModule:
-        from relax_passes.pipeline import default_pipeline
-
-        pipeline = self.passes if self.passes is not None else default_pipeline()
-
         def on_phase(name: str, index: int, total: int) -> None:
             self.clock.start(name)
             self.show(name, index, total + 1)
 
-        return pipeline.run(imported.module, ctx, dump_dir=dump_dir, on_phase=on_phase)
+        return self._pipeline().run(imported.module, ctx, dump_dir=dump_dir, on_phase=on_phase)
+
+    def _pipeline(self) -> Pipeline:
+        from relax_passes.pipeline import default_pipeline
+
+        return self.passes if self.passes is not None else default_pipeline()
 
     def _prove_padding(
         self, imported: ImportedModel, buckets: Buckets, ctx: PassContext
@@ -331,15 +234,6 @@ class _Job:
                 ctx.log.fire("buckets", f"{name}: {shown}, other sizes run the symbolic version")
                 ctx.log.decline("buckets", f"padding {name}", obstacle)
         return replace(buckets, padded=tuple(padded))
-
-
-def target_dict(target: Target) -> dict[str, Any]:
-    """Return a target as a JSON-ready dict."""
-    data: dict[str, Any] = {"kind": target.kind.name}
-    data.update({str(key): _plain(value) for key, value in target.attrs.items()})
-    if target.host is not None and not target.host.same_as(target):
-        data["host"] = target_dict(target.host)
-    return data
 
 
 class _PhaseClock:
@@ -401,28 +295,8 @@ def _spec(name: str, ty: Any) -> TensorSpec:
     return TensorSpec(name, tuple(dims), str(ty.dtype))
 
 
-def _prepare_dump_dir(dump_dir: str | Path | None) -> Path | None:
-    if dump_dir is None:
-        return None
+def _is_file(path: Any) -> bool:
     try:
-        Path(dump_dir).mkdir(parents=True, exist_ok=True)
-    except OSError as fault:
-        raise InvalidInput(
-            f"cannot write dumps: {fault.strerror or fault}", file=str(dump_dir)
-        ) from fault
-    return Path(dump_dir)
-
-
-def _cuda_arch() -> str:
-    device = tvm.runtime.device("cuda", 0)
-    if device.exist:
-        return "sm_" + str(device.compute_version).replace(".", "")
-    return "sm_80"
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, bool | int | float | str) or value is None:
-        return value
-    if isinstance(value, Sequence):
-        return [_plain(item) for item in value]
-    return str(value)
+        return Path(path).is_file()
+    except (OSError, ValueError):  # a name too long, or with a NUL byte
+        return False

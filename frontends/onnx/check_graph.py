@@ -44,7 +44,7 @@ def _check_texts(model: onnx.ModelProto, file: str) -> None:
             _require_text(texts, file)
     for graph in all_graphs(model):
         values = [*graph.input, *graph.output, *graph.initializer]
-        _require_text([value.name for value in values], file)
+        _require_text([graph.name, *(value.name for value in values)], file)
         _require_text([sparse.values.name for sparse in graph.sparse_initializer], file)
         for value in [*graph.input, *graph.output]:
             kind = value.type.tensor_type

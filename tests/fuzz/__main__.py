@@ -37,10 +37,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--keep", default="fuzz-failures", help="folder for files that fail")
     options = parser.parse_args(arguments)
 
-    import relaxc.compiler  # noqa: F401 - once, before the processes are forked
+    # Once, before the processes are forked: what is imported lazily too.
+    import relax_passes.build  # noqa: F401
+    import relax_passes.pipeline  # noqa: F401
     from frontends.onnx import import_onnx
 
-    import_onnx(SEEDS["convolutions"]())  # loads what is imported lazily
+    import_onnx(SEEDS["convolutions"]())
     ends: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder:
         write_external_data(Path(folder))

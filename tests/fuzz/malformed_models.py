@@ -168,6 +168,14 @@ def name_that_is_not_utf8() -> Malformed:
 
 
 @_case
+def graph_name_that_is_not_utf8() -> Malformed:
+    made = model()
+    made.graph.name = "nameless"
+    broken = made.SerializeToString().replace(b"nameless", b"nam\xff\xfeess")
+    return Malformed(onnx.ModelProto.FromString(broken), "UTF-8")
+
+
+@_case
 def attribute_text_that_is_not_utf8() -> Malformed:
     node = _node("Pad", ["x", "p"], ["y"], name="frame", mode="reflect")
     node.attribute[0].s = b"ref\xff\xfe"

@@ -1,0 +1,76 @@
+"""Check the options of `relaxc.compile` before anything runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tvm
+
+from relaxc.errors import InvalidInput
+
+PRECISIONS = ("float32",)
+
+
+def check_options(
+    source: Any, precision: Any, dynamic_shapes: Any, threads: Any, passes: Any
+) -> None:
+    """Refuse options of a wrong value or type before anything runs.
+
+    Raises:
+        InvalidInput: Naming the option.
+    """
+    from relax_passes.pipeline import Pipeline
+
+    if precision not in PRECISIONS:
+        raise InvalidInput(f"unknown precision {precision!r}, expected one of {PRECISIONS}")
+    if threads is not None and (not isinstance(threads, int) or threads < 1):
+        raise InvalidInput(f"threads must be a positive number, got {threads!r}")
+    if passes is not None and not isinstance(passes, Pipeline):
+        raise InvalidInput(f"passes must be a Pipeline, got {type(passes).__name__}")
+    if dynamic_shapes is None:
+        return
+    if isinstance(source, tvm.IRModule):
+        raise InvalidInput("dynamic_shapes: the dimensions of a tvm.IRModule are its own")
+    if not isinstance(dynamic_shapes, Mapping | list | tuple) or (
+        is_onnx(source) and not isinstance(dynamic_shapes, Mapping)
+    ):
+        raise InvalidInput(
+            "dynamic_shapes must be a dict from input names to dimensions, got "
+            f"{type(dynamic_shapes).__name__}"
+        )
+    named = dynamic_shapes.items() if isinstance(dynamic_shapes, Mapping) else ()
+    for name, dims in named if is_onnx(source) else ():
+        if not isinstance(dims, Mapping | list | tuple):
+            raise InvalidInput(
+                f"dynamic_shapes: the dimensions are a dict by axis or a list, not {dims!r}",
+                tensor=str(name),
+            )
+
+
+def is_onnx(source: Any) -> bool:
+    """Tell whether a source goes to the ONNX frontend."""
+    home = type(source).__module__.split(".")[0]
+    is_proto = home == "onnx" and type(source).__name__ == "ModelProto"
+    return is_proto or isinstance(source, str | os.PathLike)
+
+
+def prepare_dump_dir(dump_dir: Any) -> Path | None:
+    """Make the folder that receives dumps.
+
+    Raises:
+        InvalidInput: If it is no path, or cannot be made.
+    """
+    if dump_dir is None:
+        return None
+    if not isinstance(dump_dir, str | os.PathLike):
+        raise InvalidInput(f"dump_dir must be a path, got {type(dump_dir).__name__}")
+    try:
+        Path(dump_dir).mkdir(parents=True, exist_ok=True)
+    except OSError as fault:
+        raise InvalidInput(
+            f"cannot write dumps: {fault.strerror or fault}", file=str(dump_dir)
+        ) from fault
+    return Path(dump_dir)
