@@ -180,9 +180,11 @@ def rotary(
     elif len(shape_of(positions)) == 2:
         positions = as_shape(op, positions, [batch, length])
 
-    def compute(*tensors: te.Tensor) -> te.Tensor:
+    def compute(
+        data: te.Tensor, cosines: te.Tensor, sines: te.Tensor, places: te.Tensor | None = None
+    ) -> te.Tensor:
         return rotate(
-            *tensors[:3], tensors[3] if len(tensors) > 3 else None,
+            data, cosines, sines, places,
             head_size=int(head_size), rotary_size=int(rotary_size), interleaved=interleaved,
         )  # fmt: skip
 

@@ -126,9 +126,8 @@ def _rotated(
         )
     )  # fmt: skip
     rotary_size = 2 * op.shape(7)[1]
-    return tuple(  # type: ignore[return-value]
-        rotary(op, x, op.x(7), op.x(8), places, size, rotary_size) for x in (q, k)
-    )
+    rotated = [rotary(op, x, op.x(7), op.x(8), places, size, rotary_size) for x in (q, k)]
+    return rotated[0], rotated[1]
 
 
 def _bias(op: Op, before: relax.Expr, sizes: list[Dim]) -> relax.Expr:

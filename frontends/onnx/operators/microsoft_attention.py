@@ -67,6 +67,50 @@ def multi_head_attention(op: Op) -> Any:
     return (output, k, v, scores)[: len(op.node.output)]
 
 
+@converter("DecoderMaskedMultiHeadAttention", domain=MICROSOFT)
+def decoder_attention(op: Op) -> Any:
+    """Attend with one new token, whose key and value are appended to a cache, or to an encoder."""
+    if op.attr("past_present_share_buffer", 0) or op.has(7) or op.has(9):
+        raise op.unsupported("a cache buffer that is shared, or beams")
+    if len(op.node.output) > 3 and op.node.output[3]:
+        raise op.unsupported("its scores as output")
+    heads = _heads(op)
+    if not op.has(1):
+        raise op.unsupported("packed queries, keys and values")
+    q, k, v = _inputs(op, heads, bias=10)
+    if op.has(5):
+        k, v = _append(op, op.x(5), k), _append(op, op.x(6), v)
+    output, _ = _attend(op, q, k, v, mask=3, added=4, past=0)
+    return (output, k, v)[: len(op.node.output)]
+
+
+@converter("GatedRelativePositionBias", domain=MICROSOFT)
+def gated_relative_position_bias(op: Op) -> relax.Expr:
+    """Scale a bias of relative positions by gates that the queries open.
+
+    Z. Chi et al., "XLM-E: Cross-lingual Language Model Pre-training via ELECTRA" (2022), as
+    WavLM uses it: bias * (u * (r * a - 1) + 2), where u and r are sigmoids of summed projections.
+    """
+    if op.has(6):
+        raise op.unsupported("packed tokens")
+    heads, width = _heads(op), op.shape(3)[1]
+    if op.ndim(0) != 3 or not is_static(width) or width % 2:
+        raise op.unsupported("queries without a batch axis, or an odd number of gate columns")
+    queries = op.emit(R.add(op.x(0), op.x(1)))
+    queries = computation.split_heads(op.emit, queries, heads)
+    batch, _, length, _ = shape_of(queries)
+    gates = op.emit(R.add(op.emit(product(op, queries, op.x(3))), op.x(4)))
+    pairs = relax.ShapeExpr([batch, heads, length, 2, int(width) // 2])
+    gates = op.emit(R.sum(op.emit(R.reshape(gates, pairs)), [-1]))
+    gates = op.emit(R.sigmoid(gates))
+    update, reset = (
+        op.emit(R.strided_slice(gates, [3], [place], [place + 1])) for place in range(2)
+    )
+    inner = op.emit(R.subtract(op.emit(R.multiply(reset, op.x(5))), op.const(1)))
+    gate = op.emit(R.add(op.emit(R.multiply(update, inner)), op.const(2)))
+    return R.multiply(gate, op.x(2))
+
+
 def _heads(op: Op) -> int:
     heads = int(op.attr("num_heads", 0))
     if heads < 1:
@@ -74,36 +118,36 @@ def _heads(op: Op) -> int:
     return heads
 
 
-def _inputs(op: Op, heads: int) -> tuple[relax.Expr, relax.Expr, relax.Expr]:
+def _inputs(op: Op, heads: int, bias: int = 3) -> tuple[relax.Expr, relax.Expr, relax.Expr]:
     """Return queries, keys and values of MultiHeadAttention as (batch, heads, length, size)."""
     if op.ndim(0) == 5:
-        if op.has(3):
+        if op.has(bias):
             raise op.unsupported("a bias of packed queries, keys and values")
         q, k, v = _unpack(op, 0, 3)
         return q, k, v
     hidden = op.shape(0)[2]
     biases: list[relax.Expr | None] = [None] * 3
-    if op.has(3):
-        total = op.shape(3)[0]
+    if op.has(bias):
+        total = op.shape(bias)[0]
         if not is_static(hidden) or not is_static(total):
             raise op.unsupported("a bias of symbolic size")
         width = int(total) - 2 * int(hidden)
         biases = [
-            op.emit(R.strided_slice(op.x(3), [0], [start], [end]))
+            op.emit(R.strided_slice(op.x(bias), [0], [start], [end]))
             for start, end in ((0, hidden), (hidden, 2 * hidden), (2 * hidden, 2 * hidden + width))
         ]
 
     def with_heads(place: int) -> relax.Expr:
-        x, bias = op.x(place), biases[place]
-        if bias is not None:
-            x = op.emit(R.add(x, bias))
+        x, added = op.x(place), biases[place]
+        if added is not None:
+            x = op.emit(R.add(x, added))
         return computation.split_heads(op.emit, x, heads)
 
     q = with_heads(0)
     if not op.has(1):
         raise InvalidModel("a query of rank 3 needs a key")
     if op.ndim(1) == 5:
-        if op.has(3):
+        if op.has(bias):
             raise op.unsupported("a bias of packed keys and values")
         k, v = _unpack(op, 1, 2)
         return q, k, v

@@ -1,4 +1,4 @@
-"""Tree ensembles of the ai.onnx.ml domain, in the node lists of version 1 and 3 and of version 5."""
+"""Tree ensembles of the ai.onnx.ml domain: the node lists of versions 1 and 3, and of version 5."""
 
 from __future__ import annotations
 
@@ -143,7 +143,8 @@ def _legacy_tables(op: Op, kind: str) -> TreeTables:
         for name in ("nodes_featureids", "nodes_truenodeids", "nodes_falsenodeids")
     }
     values = _array(op, "nodes_values", number)
-    if any(len(part) != count for part in (node_ids, names, values, *columns.values())):
+    lengths = {len(node_ids), len(names), len(values), *(len(part) for part in columns.values())}
+    if lengths != {count}:
         raise InvalidModel("the lists nodes_* differ in length")
     unknown = {name for name in names if name != "LEAF" and name[7:] not in MODES[:6]}
     if unknown:

@@ -13,7 +13,12 @@ from onnx import TensorProto, helper
 import relaxc
 from frontends.errors import UnsupportedOperator
 from frontends.onnx import import_onnx
-from tests.frontends.onnx.run_model import assert_like_reference, make_model, run_reference
+from tests.frontends.onnx.run_model import (
+    assert_like_reference,
+    make_model,
+    run_imported,
+    run_reference,
+)
 
 MICROSOFT = "com.microsoft"
 RNG = np.random.default_rng(23)
@@ -228,6 +233,37 @@ def test_group_query_attention_of_samples_filled_to_different_lengths() -> None:
     for mine, theirs in zip(got[1:], expected[1:], strict=True):
         for sample, length in enumerate([6, 4]):  # what is behind is unspecified
             np.testing.assert_array_equal(mine[sample, :, :length], theirs[sample, :, :length])
+
+
+def test_decoder_attention_of_one_token_is_attention() -> None:
+    # ONNX Runtime takes a shared buffer only, so its MultiHeadAttention is asked.
+    inputs = _apart(1, 1)
+    past = [_floats(B, H, 4, D), _floats(B, H, 4, D)]
+    outputs = ("y", "key", "value")
+    same, given = _model(
+        "MultiHeadAttention", [*inputs, None, None, None, *past], outputs, num_heads=H
+    )
+    expected = run_reference(same, given)
+    model, given = _model(
+        "DecoderMaskedMultiHeadAttention", [*inputs, None, None, *past], outputs, num_heads=H
+    )
+    for mine, theirs in zip(run_imported(model, given), expected, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=2e-5, atol=2e-5)
+
+
+def test_gated_relative_position_bias() -> None:
+    queries, bias = _floats(B, S, HIDDEN), _floats(HIDDEN)
+    positions, weight, shift, scale = (
+        _floats(1, H, S, S), _floats(D, 6), _floats(6), _floats(1, H, 1, 1),
+    )  # fmt: skip
+    model, given = _model(
+        "GatedRelativePositionBias", [queries, bias, positions, weight, shift, scale], num_heads=H
+    )
+    heads = (queries + bias).reshape(B, S, H, D).transpose(0, 2, 1, 3)
+    gates = (heads @ weight + shift).reshape(B, H, S, 2, 3).sum(-1)
+    update, reset = np.split(1 / (1 + np.exp(-gates)), 2, axis=-1)
+    expected = (update * (reset * scale - 1) + 2) * positions
+    np.testing.assert_allclose(run_imported(model, given)[0], expected, rtol=1e-4, atol=1e-5)
 
 
 def test_shared_buffers_are_refused() -> None:
