@@ -23,7 +23,9 @@ def main(argv: list[str] | None = None) -> int:
                 (int(row["lower"]), int(row["upper"]), int(row["size"]))
                 for row in csv.DictReader(file)
             ]
-        plan = plan_offsets(rows, strategy=args.strategy, alignment=args.alignment)
+        plan = plan_offsets(
+            rows, strategy=args.strategy, alignment=args.alignment, capacity=args.capacity
+        )
     except (OSError, KeyError, TypeError, ValueError) as error:
         print(f"error: {args.file}: {error}", file=sys.stderr)
         return 2

@@ -4,7 +4,8 @@ Each buffer is a rectangle: its time [lower, upper) is fixed, its height is its 
 is to be found so that no two rectangles overlap and the top of the highest is low (dynamic storage
 allocation, NP-hard: Garey and Johnson, problem SR2). Strategies follow Pisarchyk and Lee,
 "Efficient Memory Management for Deep Neural Net Inference" (2020); `search` tries all of them, then
-fills the arena by skyline (`skyline.py`) until the lower bound is met or its budget is spent.
+looks for a plan that meets the lower bound (`exact_search.py`), then fills the arena by skyline
+(`skyline.py`) until its budget is spent.
 """
 
 from __future__ import annotations
@@ -14,12 +15,16 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from relax_passes.memory.exact_search import fit_capacity
 from relax_passes.memory.skyline import place_by_skyline
 
 STRATEGIES = ("search", "greedy_by_size", "greedy_by_breadth", "first_fit", "best_fit")
 # What `search` may spend: counts, not a clock, so that a build gives the same plan everywhere.
 _SEARCH_ROUNDS = 150
 _SEARCH_WORK = 6_000_000  # rounds times buffers squared: about two seconds
+_EXACT_NODES = 8_000  # about two seconds for 200 buffers
+_FIT_NODES = 150_000  # where the user states a capacity: up to a minute
+_EXACT_BUFFERS = 400  # the search goes as deep as there are buffers
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,11 @@ class Plan:
 
 
 def plan_offsets(
-    buffers: Sequence[tuple[int, int, int]], *, strategy: str = "search", alignment: int = 64
+    buffers: Sequence[tuple[int, int, int]],
+    *,
+    strategy: str = "search",
+    alignment: int = 64,
+    capacity: int | None = None,
 ) -> Plan:
     """Find an offset for each buffer so that buffers alive together do not overlap.
 
@@ -49,6 +58,7 @@ def plan_offsets(
         buffers: (lower, upper, size) triples: first step, step after the last, bytes.
         strategy: One of `STRATEGIES`.
         alignment: Every offset is a multiple of this many bytes.
+        capacity: Bytes the arena may take: `search` then looks longer, and stops once they suffice.
 
     Raises:
         ValueError: If a triple is malformed, or the strategy is unknown.
@@ -63,7 +73,7 @@ def plan_offsets(
     bound = max_live_bytes(items)
     neighbours = _neighbours(items)
     if strategy == "search":
-        offsets = _search(items, neighbours, bound)
+        offsets = _search(items, neighbours, bound, capacity)
     else:
         fit = _best_fit if strategy == "best_fit" else _first_fit
         offsets = _place(items, neighbours, _order(items, strategy), fit)
@@ -151,8 +161,14 @@ def _place(
     return offsets
 
 
-def _search(items: Sequence[Buffer], neighbours: Sequence[Sequence[int]], bound: int) -> list[int]:
-    """Try each greedy order, then fill by skyline under priorities that are changed at random."""
+def _search(
+    items: Sequence[Buffer],
+    neighbours: Sequence[Sequence[int]],
+    bound: int,
+    capacity: int | None = None,
+) -> list[int]:
+    """Try each greedy order, then to fit exactly, then skylines under disturbed priorities."""
+    goal = max(bound, capacity or 0)
 
     def peak(offsets: Sequence[int]) -> int:
         return max((o + b.size for o, b in zip(offsets, items, strict=True)), default=0)
@@ -163,10 +179,19 @@ def _search(items: Sequence[Buffer], neighbours: Sequence[Sequence[int]], bound:
         offsets = _place(items, neighbours, _order(items, strategy), fit)
         if not best or peak(offsets) < peak(best):
             best = offsets
-        if peak(best) <= bound:
+        if peak(best) <= goal:
             return best
 
     triples = [(b.lower, b.upper, b.size) for b in items]
+    solid = [i for i, b in enumerate(items) if b.size]
+    if len(solid) <= _EXACT_BUFFERS:
+        nodes = _EXACT_NODES if capacity is None else _FIT_NODES
+        fitted = fit_capacity([triples[i] for i in solid], goal, nodes)
+        if fitted is not None:
+            best = [0] * len(items)
+            for i, offset in zip(solid, fitted, strict=True):
+                best[i] = offset
+            return best
     starts = [
         [float(b.size) for b in items],
         [float(b.upper - b.lower) for b in items],
@@ -178,7 +203,7 @@ def _search(items: Sequence[Buffer], neighbours: Sequence[Sequence[int]], bound:
     best = min(best, offsets, key=peak)
     choice = random.Random(0)
     for _ in range(min(_SEARCH_ROUNDS, _SEARCH_WORK // len(items) ** 2)):
-        if peak(best) <= bound:
+        if peak(best) <= goal:
             break
         changed = list(priority)
         for _ in range(choice.choice((1, 2, 4, 8))):

@@ -1,0 +1,89 @@
+"""Fitting buffers into a stated capacity: planted solutions are found, impossible ones refused."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from relax_passes.memory.exact_search import fit_capacity
+from relax_passes.memory.plan_offsets import plan_offsets
+from relax_passes.memory.verify_plan import verify_offsets
+
+
+def tiling(seed: int, count: int, steps: int, capacity: int) -> list[tuple[int, int, int]]:
+    """Cut a `steps` x `capacity` rectangle into `count` buffers, which therefore fit it exactly."""
+    choice = random.Random(seed)
+    tiles = [(0, steps, 0, capacity)]
+    while len(tiles) < count:
+        lower, upper, low, high = tiles.pop(choice.randrange(len(tiles)))
+        if choice.random() < 0.5 and upper - lower > 1:
+            cut = choice.randrange(lower + 1, upper)
+            tiles += [(lower, cut, low, high), (cut, upper, low, high)]
+        elif high - low > 1:
+            cut = choice.randrange(low + 1, high)
+            tiles += [(lower, upper, low, cut), (lower, upper, cut, high)]
+        else:
+            tiles.append((lower, upper, low, high))
+    return [(lower, upper, high - low) for lower, upper, low, high in tiles]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_planted_solution_without_slack_is_found(seed: int):
+    buffers = tiling(seed, count=20, steps=40, capacity=1000)
+    offsets = fit_capacity(buffers, 1000, nodes=20_000)
+    assert offsets is not None
+    verify_offsets(buffers, offsets, 1000, alignment=1)
+
+
+def test_a_capacity_below_the_bound_is_refused():
+    buffers = tiling(0, count=20, steps=40, capacity=1000)
+    assert fit_capacity(buffers, 999, nodes=20_000) is None
+
+
+def _fits_by_brute_force(buffers: list[tuple[int, int, int]], capacity: int) -> bool:
+    def extend(placed: list[int]) -> bool:
+        if len(placed) == len(buffers):
+            return True
+        lower, upper, size = buffers[len(placed)]
+        for offset in range(capacity - size + 1):
+            clash = any(
+                lower < b[1] and b[0] < upper and offset < at + b[2] and at < offset + size
+                for at, b in zip(placed, buffers, strict=False)
+            )
+            if not clash and extend([*placed, offset]):
+                return True
+        return False
+
+    return extend([])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_small_instances_agree_with_brute_force(seed: int):
+    choice = random.Random(seed)
+    buffers = []
+    for _ in range(7):
+        lower = choice.randrange(6)
+        buffers.append((lower, lower + choice.randrange(1, 4), choice.randrange(1, 4)))
+    bound = plan_offsets(buffers, alignment=1).lower_bound
+    for capacity in (bound, bound + 1):
+        found = fit_capacity(buffers, capacity, nodes=10_000)
+        assert (found is not None) == _fits_by_brute_force(buffers, capacity)
+
+
+def test_equal_arguments_give_equal_offsets():
+    buffers = tiling(3, count=30, steps=60, capacity=5000)
+    first, second = (fit_capacity(buffers, 5200, nodes=20_000) for _ in range(2))
+    assert first == second is not None
+
+
+def test_buffers_of_separate_times_share_the_arena():
+    buffers = [(k, k + 1, 7) for k in range(300)]
+    assert fit_capacity(buffers, 7, nodes=400) == [0] * 300
+
+
+def test_a_stated_capacity_lets_the_planner_look_longer():
+    buffers = tiling(11, count=60, steps=80, capacity=4096)
+    plan = plan_offsets(buffers, alignment=1, capacity=4200)
+    verify_offsets(buffers, plan.offsets, plan.peak, alignment=1)
+    assert plan.peak <= 4200
