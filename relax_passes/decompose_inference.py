@@ -12,6 +12,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from relax_passes.canonicalize_bindings import canonicalize_bindings
+from relax_passes.constant_values import constant_from
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.rewrite_functions import rewrite_functions
 
@@ -78,7 +79,7 @@ class _Decompose(PyExprMutator):
             beta = beta if attrs.center else np.zeros_like(beta)
             parts = scale_and_shift(gamma, beta, mean, var, float(attrs.epsilon))
             name = str(getattr(dtype, "dtype", dtype))
-            scale, shift = (relax.const(p.reshape(along).astype(name)) for p in parts)
+            scale, shift = (constant_from(p.reshape(along).astype(name)) for p in parts)
         else:
             scale, shift = self._at_run_time(params, attrs, along)
         scaled = self.builder_.emit(relax.op.multiply(data, scale))
@@ -90,7 +91,7 @@ class _Decompose(PyExprMutator):
         gamma, beta, mean, var = params
         emit, op = self.builder_.emit, relax.op
         dtype = str(getattr(var.ty.dtype, "dtype", var.ty.dtype))
-        epsilon = relax.const(np.array(float(attrs.epsilon), dtype))
+        epsilon = constant_from(np.array(float(attrs.epsilon), dtype))
         scale = emit(op.rsqrt(emit(op.add(var, epsilon))))
         if attrs.scale:
             scale = emit(op.multiply(gamma, scale))

@@ -10,7 +10,14 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from relax_passes.lowering import convolution, nan_propagating, pooling, views
+from relax_passes.lowering import (
+    boolean,
+    convolution,
+    double_precision,
+    nan_propagating,
+    pooling,
+    views,
+)
 from relax_passes.lowering.matrix_product import lower_matrix_products
 from relax_passes.lowering.rule import LoweringRule
 from relax_passes.pass_base import PassContext, graph_pass
@@ -39,7 +46,7 @@ class NotLowered(ValueError):
 def lowering_rules(ctx: PassContext) -> dict[str, LoweringRule]:
     """Return our own rules by operator name; TVM's hold for every other operator."""
     rules: dict[str, LoweringRule] = {}
-    for family in (views, nan_propagating, convolution, pooling):
+    for family in (views, boolean, nan_propagating, convolution, pooling, double_precision):
         rules.update(family.lowerings(ctx))
     return rules
 

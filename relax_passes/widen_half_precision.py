@@ -15,7 +15,6 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from relax_passes.canonicalize_bindings import canonicalize_bindings
-from relax_passes.canonicalize_bindings import canonicalize_bindings
 from relax_passes.constant_values import array_of, constant_from
 from relax_passes.lowering.rule import dtype_of
 from relax_passes.pass_base import PassContext, graph_pass
