@@ -26,7 +26,7 @@ def model_coverage(path: str | Path) -> list[OperatorUse]:
 
 def coverage_rows(uses: Sequence[OperatorUse]) -> list[tuple[str, ...]]:
     """Return one row of `COLUMNS` for each operator; unsupported ones name their nodes."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for use in uses:
         nodes = ", ".join(use.nodes[:_SHOWN_NODES]) + (", ..." * (len(use.nodes) > _SHOWN_NODES))
         rows.append(

@@ -45,7 +45,10 @@ def reshaped_dims(wanted: te.Tensor, have: Sequence[Dim], copy_zeros: bool) -> t
 
 
 def unsqueezed_dims(axes: te.Tensor, have: Sequence[Dim]) -> te.Tensor:
-    """Return the shape with axes of size 1 at the places `axes` (int64[k]) of the result."""
+    """Return the shape with axes of size 1 at the places `axes` (int64[k]) of the result.
+
+    `have` is not empty.
+    """
     rank = len(have) + int(axes.shape[0])
 
     def body(ins: list[Any], outs: list[Any]) -> None:
@@ -58,7 +61,7 @@ def unsqueezed_dims(axes: te.Tensor, have: Sequence[Dim]) -> te.Tensor:
                 outs[0][place] = outs[2][following()]
                 following.set(following() + 1)
 
-    outputs = [((size,), "int64") for size in (rank, rank, max(len(have), 1))]
+    outputs = [((size,), "int64") for size in (rank, rank, len(have))]
     return kernel([axes], outputs, body, "unsqueezed_dims")[0]
 
 

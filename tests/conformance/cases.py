@@ -33,6 +33,11 @@ class Case:
     source: Any  # onnx's TestCase
 
     @property
+    def suite(self) -> str:
+        """Return the suite that the case belongs to."""
+        return self.key.split("/")[0]
+
+    @property
     def tolerances(self) -> tuple[float, float]:
         """Return the case's relative and absolute tolerance."""
         return self.source.rtol, self.source.atol

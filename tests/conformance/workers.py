@@ -15,6 +15,7 @@ from tests.conformance.cases import Case
 from tests.conformance.run_case import Outcome, run_case
 
 _START_SECONDS = 120.0
+_LIGHT_FACTOR = 5  # whole networks of up to 1,000 nodes
 
 
 def run_cases(
@@ -28,7 +29,7 @@ def run_cases(
     Args:
         cases: What to run; each is sent to a worker with its data.
         workers: Number of processes.
-        seconds: Time-out of one case; its process is killed then.
+        seconds: Time-out of one case, longer for a whole network; its process is killed then.
         on_done: Called in this process after each case.
     """
     count = max(1, min(workers, len(cases)))
@@ -39,7 +40,7 @@ def run_cases(
 
     def run(case: Case) -> Outcome:
         with _borrowed(idle) as worker:
-            return worker.run(case, seconds)
+            return worker.run(case, seconds * (_LIGHT_FACTOR if case.suite == "light" else 1))
 
     outcomes = {}
     try:

@@ -211,7 +211,7 @@ def test_dropout_by_version(opset: int) -> None:
 def test_pad_by_version(opset: int) -> None:
     pads = [0, 1, 2, 1, 0, 3]
     if opset < 11:
-        given = {"paddings" if opset < 2 else "pads": pads, "value": 0.5}
+        given: dict[str, Any] = {"paddings" if opset < 2 else "pads": pads, "value": 0.5}
     else:
         fill = np.array(0.5, "float32")
         given = {"constants": {"pads": np.array(pads), "fill": fill}}
@@ -221,7 +221,7 @@ def test_pad_by_version(opset: int) -> None:
 
 @pytest.mark.parametrize("opset", [1, 6, 9, 10, 11, 13, 18])
 def test_slice_by_version(opset: int) -> None:
-    bounds = {"starts": [0, 1], "ends": [1, -1], "axes": [1, 2]}
+    bounds: dict[str, Any] = {"starts": [0, 1], "ends": [1, -1], "axes": [1, 2]}
     if opset < 10:
         (y,) = one_node("Slice", {"x": X}, opset=opset, **bounds)
     else:

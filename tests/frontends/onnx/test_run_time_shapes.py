@@ -1,0 +1,127 @@
+"""Shapes, axes, sizes and pads that are inputs: one compilation serves every value of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import relaxc
+from tests.frontends.onnx.run_model import make_model
+
+X = np.random.default_rng(0).standard_normal((2, 3, 4)).astype("float32")
+
+
+def compile_node(
+    op: str, inputs: dict[str, tuple[Any, Any]], *, opset: int = 18, outputs: int = 1, **attrs: Any
+) -> relaxc.CompiledModel:
+    """Compile a model of one node; every input is given at run time."""
+    names = [f"y{number}" for number in range(outputs)]
+    model = make_model([helper.make_node(op, list(inputs), names, **attrs)], inputs, names,
+                       opset=opset)  # fmt: skip
+    return relaxc.compile(model, threads=1, progress=False)
+
+
+def assert_equal(actual: np.ndarray, expected: np.ndarray) -> None:
+    assert (actual.shape, actual.dtype) == (expected.shape, expected.dtype)
+    np.testing.assert_array_equal(actual, expected)
+
+
+def test_reshape_resolves_zero_and_minus_one() -> None:
+    model = compile_node("Reshape", {"x": ("float32", ["a", 3, 4]), "shape": ("int64", [3])})
+    for shape, size in (([0, -1, 2], 2), ([-1, 0, 0], 5), ([6, 2, 2], 2), ([1, 1, -1], 3)):
+        x = np.resize(X, (size, 3, 4))
+        have = [have if want == 0 else want for want, have in zip(shape, x.shape, strict=True)]
+        assert_equal(model(x, np.array(shape)), x.reshape(have))
+
+
+def test_reshape_takes_zero_literally_if_told() -> None:
+    model = compile_node(
+        "Reshape", {"x": ("float32", [0, 3]), "shape": ("int64", [2])}, allowzero=1
+    )
+    assert model(np.zeros((0, 3), "float32"), np.array([7, 0])).shape == (7, 0)
+
+
+def test_reshape_to_a_scalar() -> None:
+    model = compile_node("Reshape", {"x": ("float32", [1, 1]), "shape": ("int64", [0])})
+    assert_equal(model(X[:1, 0, :1], np.zeros(0, "int64")), X[0, 0, 0].reshape(()))
+
+
+@pytest.mark.parametrize("rank", [0, 1, 3])
+def test_unsqueeze(rank: int) -> None:
+    x = X[(0,) * (3 - rank)]
+    model = compile_node("Unsqueeze", {"x": ("float32", x.shape), "axes": ("int64", [2])})
+    for axes in ([0, 1], [1, 0], [-1, 0], [-2, -1]):
+        assert_equal(model(np.asarray(x), np.array(axes)), np.expand_dims(x, axes))
+
+
+def test_squeeze() -> None:
+    x = X.reshape(1, 2, 1, 3, 4)
+    model = compile_node("Squeeze", {"x": ("float32", x.shape), "axes": ("int64", [1])})
+    for axis in (0, 2, -3, -5):
+        assert_equal(model(x, np.array([axis])), x.squeeze(axis))
+    model = compile_node("Squeeze", {"x": ("float32", [1, 1]), "axes": ("int64", [2])})
+    assert_equal(model(X[:1, 0, :1], np.array([0, 1])), X[0, 0, 0].reshape(()))
+
+
+def test_split_by_sizes() -> None:
+    model = compile_node(
+        "Split", {"x": ("float32", [2, 3, 4]), "sizes": ("int64", [3])}, outputs=3, axis=2
+    )
+    for sizes in ([1, 2, 1], [0, 1, 3], [4, 0, 0]):
+        parts = np.split(X, np.cumsum(sizes)[:-1], axis=2)
+        for actual, expected in zip(model(X, np.array(sizes)), parts, strict=True):
+            assert_equal(actual, np.ascontiguousarray(expected))
+
+
+def test_split_of_a_symbolic_size_leaves_the_rest_to_the_last_part() -> None:
+    model = compile_node("Split", {"x": ("float32", ["n"])}, outputs=3, num_outputs=3)
+    for size in (6, 7, 8):
+        x = np.arange(size, dtype="float32")
+        each = -(-size // 3)
+        parts = (x[:each], x[each : 2 * each], x[2 * each :])
+        for actual, expected in zip(model(x), parts, strict=True):
+            assert_equal(actual, expected)
+
+
+@pytest.mark.parametrize("mode", ["constant", "reflect", "edge", "wrap"])
+def test_pad_by_widths_value_and_axes(mode: str) -> None:
+    inputs = {"x": ("float32", ["a", 3, 4]), "pads": ("int64", [4]), "value": ("float32", []),
+              "axes": ("int64", [2])}  # fmt: skip
+    model = compile_node("Pad", inputs, opset=19, mode=mode)
+    value = np.array(2.5, "float32")
+    for axes, pads in (([0, 2], [1, 2, 0, 3]), ([-1, 1], [0, 2, 3, 1])):
+        widths = [(0, 0)] * 3
+        for place, axis in enumerate(axes):
+            widths[axis] = (pads[place], pads[2 + place])
+        options = {"constant_values": 2.5} if mode == "constant" else {}
+        expected = np.pad(X, widths, mode, **options)  # type: ignore[call-overload]
+        assert_equal(model(X, np.array(pads), value, np.array(axes)), expected)
+
+
+def test_negative_pads_cut() -> None:
+    model = compile_node("Pad", {"x": ("float32", [2, 3, 4]), "pads": ("int64", [6])}, opset=13)
+    actual = model(X, np.array([0, -1, 1, 1, 0, -2]))
+    assert_equal(actual, np.pad(X[:, 1:, :-2], [(0, 1), (0, 0), (1, 0)]))
+
+
+def test_dropout_in_training_keeps_the_mean() -> None:
+    """The mode is an input: False passes x through; True drops the given part, scaled up."""
+    inputs = {"x": ("float32", [400, 100]), "ratio": ("float32", []), "training": ("bool", [])}
+    node = helper.make_node("Dropout", list(inputs), ["y", "mask"], seed=3)
+    model = make_model([node], inputs, ["y", "mask"], output_types={"mask": TensorProto.BOOL})
+    compiled = relaxc.compile(model, threads=1, progress=False)
+    x = np.random.default_rng(1).uniform(1, 2, (400, 100)).astype("float32")
+    ratio = np.array(0.3, "float32")
+    y, mask = compiled(x, ratio, np.array(False))
+    assert_equal(y, x)
+    assert mask.all()
+    y, mask = compiled(x, ratio, np.array(True))
+    np.testing.assert_allclose(y, np.where(mask, x / np.float32(0.7), 0), rtol=1e-6)
+    assert abs(mask.mean() - 0.7) < 0.01
+    again, _ = compiled(x, ratio, np.array(True))
+    assert_equal(again, y)
+    y, mask = compiled(x, np.array(0.0, "float32"), np.array(True))
+    assert mask.all() and (y == x).all()
