@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -21,6 +22,8 @@ FUNCTION_BODY = "function body"
 UNSUPPORTED = "unsupported"
 
 _SHOWN_NODES = 3
+
+Names = ChainMap[str, None]  # a set in layers, one for each graph around
 
 
 @dataclass
@@ -65,11 +68,10 @@ def survey_operators(
         InvalidModel: If a node's domain is not imported.
     """
     survey = _Survey(model, file)
-    known = {tensor.name for tensor in model.graph.initializer}
-    survey.scan(model.graph.node, opsets, known)
+    survey.scan(model.graph.node, opsets, _names(model.graph.initializer))
     for function in model.functions:
         inner = {normalize_domain(entry.domain): entry.version for entry in function.opset_import}
-        survey.scan(function.node, {**opsets, **inner}, set())
+        survey.scan(function.node, {**opsets, **inner}, _names([]))
     return sorted(
         survey.uses.values(), key=lambda use: (use.domain, use.name, use.opset, use.route)
     )
@@ -96,18 +98,16 @@ class _Survey:
         self._file = file
         self._missing_in_body: dict[tuple[str, str, int], list[tuple[str, str, int]]] = {}
 
-    def scan(
-        self, nodes: Iterable[onnx.NodeProto], opsets: dict[str, int], known: set[str]
-    ) -> None:
+    def scan(self, nodes: Iterable[onnx.NodeProto], opsets: dict[str, int], known: Names) -> None:
         """Enter the nodes and those of their subgraphs; `known` are names of constants."""
-        known = set(known)
         for node in nodes:
             graphs = [graph for attribute in node.attribute for graph in subgraphs_of(attribute)]
             constant = can_fold(node) and not graphs and all(x in known for x in node.input if x)
             if constant:
-                known.update(node.output)
+                known.update(dict.fromkeys(node.output))
             for graph in graphs:
-                self.scan(graph.node, opsets, known | {t.name for t in graph.initializer})
+                # A layer on top, not a copy: a model may have thousands of branches.
+                self.scan(graph.node, opsets, known.new_child(dict(_names(graph.initializer))))
             self._enter(node, opsets, constant and (bool(node.input) or node.op_type == "Constant"))
 
     def _enter(self, node: onnx.NodeProto, opsets: dict[str, int], folded: bool) -> None:
@@ -155,13 +155,18 @@ class _Survey:
                 )
                 inside = {normalize_domain(o.domain): o.version for o in body.opset_import}
                 inner = _Survey(onnx.ModelProto(), self._file)
-                inner.scan(body.node, {"": opset, **inside}, set())
+                inner.scan(body.node, {"": opset, **inside}, _names([]))
                 self._missing_in_body[key] = [
                     (use.domain, use.name, use.opset)
                     for use in inner.uses.values()
                     if use.route == UNSUPPORTED
                 ]
         return self._missing_in_body[key]
+
+
+def _names(tensors: Iterable[onnx.TensorProto]) -> Names:
+    """Return the names of tensors as the outermost layer."""
+    return ChainMap({tensor.name: None for tensor in tensors})
 
 
 def route_of(domain: str, name: str, opset: int) -> str:
