@@ -151,7 +151,11 @@ def roi_max_pool(
     regions = rois.shape[0]
 
     def pixel(value: Any) -> Any:
-        return tirx.round(value * tirx.const(scale, dtype)).astype("int64")
+        scaled, half = value * tirx.const(scale, dtype), tirx.const(0.5, dtype)
+        away = tirx.Select(
+            scaled >= tirx.const(0.0, dtype), tirx.floor(scaled + half), tirx.ceil(scaled - half)
+        )
+        return away.astype("int64")
 
     def body(ins: list[Any], outs: list[Any]) -> None:
         data, boxes = ins

@@ -114,7 +114,9 @@ def taps(at: te.Tensor, sizes: Sequence[Any], sampling: Sampling) -> list[te.Ten
         coordinate = at(*place[:-1])
         if sampling.mode == "nearest":
             return length, resolve(tirx.nearbyint(coordinate), length), number(0)
-        coordinate = resolve(coordinate, length)
+        # Cubic taps are brought into the image one by one, as PyTorch and ONNX Runtime do.
+        if count == 2 or sampling.padding == "zeros":
+            coordinate = resolve(coordinate, length)
         base = tirx.floor(coordinate)
         first = base if count == 2 else base - number(1)
         return length, first, coordinate - base
