@@ -6,13 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from tvm import relax
+from tvm import relax, te
 from tvm.relax import op as R
 
-from frontends.onnx.dims import all_static
+from frontends.onnx.dims import all_static, is_static
 from frontends.onnx.op import Op, normalize_axis, numpy_dtype
 from frontends.onnx.registry import converter
 from frontends.onnx.value import dtype_of
+
+# A sum over more channels than this is a loop, not a chain of additions.
+_UNROLLED_WINDOW = 16
 
 
 @converter("BatchNormalization")
@@ -211,16 +214,28 @@ def local_response_norm(op: Op) -> relax.Expr:
     wide = accumulator(dtype)
     x = _cast(op, op.x(), wide)
     before, after = (size - 1) // 2, size // 2
+    if is_static(shape[1]):  # farther than that there are no channels
+        before, after = min(before, int(shape[1])), min(after, int(shape[1]))
     squares = op.emit(R.multiply(x, x))
     widths = [0, 0, before, after, *([0] * (2 * (op.ndim() - 2)))]
     padded = op.emit(R.nn.pad(squares, widths))
     total = None
-    for offset in range(size):
-        part = op.emit(R.strided_slice(padded, [1], [offset], [shape[1] + offset]))
-        total = part if total is None else op.emit(R.add(total, part))
+    if before + after < _UNROLLED_WINDOW:
+        for offset in range(before + after + 1):
+            part = op.emit(R.strided_slice(padded, [1], [offset], [shape[1] + offset]))
+            total = part if total is None else op.emit(R.add(total, part))
+    else:
+        total = op.te(lambda x: _sums_of_channels(x, before + after + 1), padded, name="lrn")
     scaled = op.emit(R.multiply(total, op.const(alpha / size, wide)))
     base = op.emit(R.add(scaled, op.const(bias, wide)))
     return _cast(op, R.divide(x, op.emit(R.power(base, op.const(beta, wide)))), dtype)
+
+
+def _sums_of_channels(x: te.Tensor, window: int) -> te.Tensor:
+    """Return the sums over `window` channels, starting at each channel that has so many."""
+    offset = te.reduce_axis((0, window), name="offset")
+    dims = [x.shape[0], x.shape[1] - (window - 1), *x.shape[2:]]
+    return te.compute(dims, lambda n, c, *i: te.sum(x(n, c + offset, *i), axis=offset), name="sums")
 
 
 @converter("LpNormalization")

@@ -39,6 +39,8 @@ _COORDINATES = (
     "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
     "tf_half_pixel_for_nn", "tf_crop_and_resize",
 )  # fmt: skip
+# Tables of indices and weights are constants in the model; no image is that large.
+_MAX_TABLE = 1 << 24
 _ROUNDING = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
 
@@ -282,6 +284,8 @@ def _known_tables(op: Op, axis: Axis, mode: Mode) -> tuple[list[relax.Expr], rel
     """Return constant tables, and a constant mask of what lies outside if anything does."""
     length, output = int(axis.length), int(axis.output)
     scale = axis.scale if axis.scale is not None else output / max(length, 1)
+    if output * tap_count(mode, scale) > _MAX_TABLE:
+        raise op.unsupported(f"an axis of {output} elements, {tap_count(mode, scale)} taps each")
     at = static_coordinates(length, output, scale, axis.region, mode)
     indices, weights = static_tables(at, length, scale, mode)
     found = [op.const(indices, "int32")]

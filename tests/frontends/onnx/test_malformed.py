@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 import relaxc
 from frontends.errors import InvalidModel, UnsupportedOperator
 from frontends.onnx import import_onnx
-from tests.frontends.onnx.run_model import make_model, run_imported
+from tests.frontends.onnx.run_model import make_model, run_imported, run_reference
 from tests.fuzz.malformed_models import Malformed, corpus, model, value
 
 CASES = dict(corpus())
@@ -299,3 +299,28 @@ def test_functions_may_call_the_same_one_often() -> None:
     made = model([helper.make_node("F0", ["x"], ["y"], domain="local")], functions=functions)
     x = np.ones((2, 3), "float32")
     np.testing.assert_array_equal(run_imported(made, {"x": x})[0], x)
+
+
+def test_a_window_of_a_billion_channels_is_a_window_of_all() -> None:
+    node = helper.make_node("LRN", ["x"], ["y"], size=10**9, alpha=4e8)
+    made = model([node], inputs=[value("x", [1, 3, 2, 2])])
+    x = np.random.default_rng(0).standard_normal((1, 3, 2, 2)).astype("float32")
+    expected = x / (1 + 0.4 * np.sum(x * x, axis=1, keepdims=True)) ** 0.75
+    np.testing.assert_allclose(run_imported(made, {"x": x})[0], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("window", [5, 31])
+def test_windows_of_channels_in_both_forms(window: int) -> None:
+    node = helper.make_node("LRN", ["x"], ["y"], size=window, alpha=0.5)
+    made = model([node], inputs=[value("x", [2, 20, 2, 2])])
+    x = np.random.default_rng(0).standard_normal((2, 20, 2, 2)).astype("float32")
+    np.testing.assert_allclose(
+        run_imported(made, {"x": x})[0], run_reference(made, {"x": x})[0], rtol=1e-5
+    )
+
+
+def test_an_image_of_a_terabyte_is_not_tabulated() -> None:
+    node = helper.make_node("Resize", ["x", "", "", "to"], ["y"], mode="linear")
+    made = model([node], [_constant("to", [1, TERA])])
+    with pytest.raises(UnsupportedOperator, match="elements"):
+        import_onnx(made)
