@@ -51,10 +51,7 @@ def _canonicalize(func: relax.Function) -> relax.Function:
         return func
     written = [
         kind(
-            [
-                _rebind(b, promoted.get(b.var, b.var), _replace(b.value, promoted))
-                for b in bindings
-            ]
+            [_rebind(b, promoted.get(b.var, b.var), _replace(b.value, promoted)) for b in bindings]
         )
         for kind, bindings in blocks
         if bindings

@@ -17,6 +17,7 @@ from frontends.onnx.graph_builder import GraphBuilder, Scope
 from frontends.onnx.initializers import read_initializers
 from frontends.onnx.load_model import load_model
 from frontends.onnx.registry import normalize_domain
+from frontends.onnx.sequence_inputs import GraphInputs
 from frontends.onnx.support import check_support
 from frontends.onnx.symbols import DynamicShapes, InputShapes, sanitize
 from frontends.onnx.value import EmptyOptional, SequenceValue, Value
@@ -32,7 +33,8 @@ def import_onnx(
         source: A path, a file's bytes, or a model. External data is read from the path's folder.
         dynamic_shapes: Overrides for input dimensions by input name and axis: a string makes the
             dimension symbolic under that name, an integer fixes it, for example
-            `{"x": {0: "batch", 2: 224}}`. What is said of one dimension with a `dim_param` holds
+            `{"x": {0: "batch", 2: 224}}`. The elements of an input of sequence type are inputs
+            called `x[0]`, `x[1]`, ...: naming them states their number. What is said of one dimension with a `dim_param` holds
             for every use of that `dim_param`.
 
     Returns:
@@ -49,8 +51,10 @@ def import_onnx(
     check_support(model, opsets, file)
     arithmetic = DimArithmetic()
     constants = read_initializers(model.graph, file)
-    inputs = [value for value in model.graph.input if value.name not in constants]
-    shapes = InputShapes(inputs, dynamic_shapes, arithmetic, file)
+    declared = [value for value in model.graph.input if value.name not in constants]
+    given = GraphInputs(declared, dynamic_shapes, file)
+    inputs = given.tensors
+    shapes = InputShapes(inputs, given.dynamic_shapes, arithmetic, file)
     parameters: list[relax.Var] = []
     specs: list[TensorSpec] = []
     taken: set[str] = set()
@@ -66,8 +70,11 @@ def import_onnx(
     block = relax.BlockBuilder()
     builder = GraphBuilder(block, arithmetic, shapes, model, opsets, file)
     scope: Scope = dict(constants)
-    for value, parameter, spec in zip(inputs, parameters, specs, strict=True):
-        scope[value.name] = Value(value.name, spec.dtype, expr=parameter)
+    tensors = {
+        value.name: Value(value.name, spec.dtype, expr=parameter)
+        for value, parameter, spec in zip(inputs, parameters, specs, strict=True)
+    }
+    scope.update(given.join(tensors))
     with block.function("main", parameters):
         failure: RelaxcError | None = None
         try:
@@ -119,12 +126,6 @@ def _finish(module: tvm.IRModule) -> tvm.IRModule:
 
 
 def _dtype(value: onnx.ValueInfoProto, file: str) -> str:
-    if not value.type.HasField("tensor_type"):
-        raise UnsupportedOperator(
-            "inputs of sequence, map or optional type are not supported",
-            tensor=value.name,
-            file=file,
-        )
     kind = value.type.tensor_type.elem_type
     if kind in (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING):
         raise UnsupportedOperator(

@@ -1,9 +1,10 @@
 """Loops as recursive functions of logarithmic depth.
 
 The virtual machine has calls and branches, no jumps back. One function does one step; `f(2n)` does
-2n steps by calling `f(n)` twice, so a million steps are twenty calls deep. Where a condition may end
-the loop, the second half runs only if the first one has not ended. A step's scan outputs are tensors
-of one row; halves join their rows, so that joining costs a logarithmic factor, not a square.
+2n steps by calling `f(n)` twice, so a million steps are twenty calls deep. Where a condition may
+end the loop, the second half runs only if the first one has not ended. A step's scan outputs are
+tensors of one row; halves join their rows, so that joining costs a logarithmic factor, not a
+square.
 
     counted       repeat(n): repeat(n // 2), then repeat(n - n // 2); all sizes are static
     conditional   f(2^k) up to the greatest trip count; where that is unknown, f(1) then f(2^4) then
@@ -66,9 +67,7 @@ class Repetition:
         self._rows: list[Value] = []
         self._repeated: dict[int, PrivateFunction] = {}
 
-    def run(
-        self, states: Sequence[Value], start: Value | None
-    ) -> tuple[list[Value], list[Value]]:
+    def run(self, states: Sequence[Value], start: Value | None) -> tuple[list[Value], list[Value]]:
         """Emit the loop; return the last states and the scan outputs, rows along axis 0.
 
         Args:
@@ -179,7 +178,9 @@ class Repetition:
             count = self._count()
             forever = condition.array is not None and bool(condition.array.reshape(-1)[0])
             if forever and count is None and self._limit() is None:
-                raise InvalidModel("the loop has neither a trip count nor a condition: it never ends")
+                raise InvalidModel(
+                    "the loop has neither a trip count nor a condition: it never ends"
+                )
             self._conditional = not forever or count is None
             running = [self._running(condition, self._index + 1)] if self._conditional else []
             return [*running, *results, *(Value("", r.dtype, expr=self._row(r)) for r in rows)]
@@ -279,9 +280,7 @@ class Repetition:
     def _first(self, states: Sequence[Value]) -> tuple[list[relax.Expr], list[Dim]]:
         return [self._builder.expression(state) for state in states], [0]
 
-    def _finish(
-        self, call: relax.Expr, count: int | None
-    ) -> tuple[list[Value], list[Value]]:
+    def _finish(self, call: relax.Expr, count: int | None) -> tuple[list[Value], list[Value]]:
         values = [
             Value("", dtype, expr=item)
             for (dtype, _), item in zip(

@@ -117,7 +117,7 @@ class EmptyOptional(Value):
 
 
 def tensors_of(values: Iterable[Value]) -> list[Value]:
-    """Return the tensors that values consist of: the elements of sequences, none of an empty one."""
+    """Return the tensors that values consist of: a sequence gives its elements."""
     tensors: list[Value] = []
     for value in values:
         if isinstance(value, SequenceValue):

@@ -1,7 +1,7 @@
 """Which storage each variable names, and over which steps that storage must keep its bytes.
 
-Step i is the i-th binding of the function. Views (reshape, match_cast, tuples and their elements) name
-the storage of what they look at, so a storage lives until the last use of its last name. A call
+Step i is the i-th binding. Views (reshape, match_cast, tuples and their elements) name the storage
+of what they look at, so a storage lives until the last use of its last name. A call
 this analysis knows nothing about may return a view of any argument, so its result names them all.
 """
 

@@ -50,9 +50,7 @@ def _bindings(func: relax.Function) -> list[relax.Binding]:
     return [binding for block in func.body.blocks for binding in block.bindings]
 
 
-def _plan_function(
-    mod: tvm.IRModule, name: str, ctx: PassContext, totals: _Totals
-) -> tvm.IRModule:
+def _plan_function(mod: tvm.IRModule, name: str, ctx: PassContext, totals: _Totals) -> tvm.IRModule:
     """Plan one function; each call of it allocates an arena of its own."""
     func = mod[name]
     bindings = _bindings(func)

@@ -23,7 +23,9 @@ def conditional(op: Op) -> list[Value]:
     builder = op.builder
     visible = builder.known_symbols()
     then, other = (
-        builder.define_function(f"{op.title}_{branch}", lambda b=branch: op.run_subgraph(op.attr(b)))
+        builder.define_function(
+            f"{op.title}_{branch}", lambda b=branch: op.run_subgraph(op.attr(b))
+        )
         for branch in ("then_branch", "else_branch")
     )
     if [structure_of(v) for v in then.results] != [structure_of(v) for v in other.results]:

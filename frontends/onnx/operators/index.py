@@ -14,10 +14,11 @@ from frontends.computations.gather import (
     reverse_sequences,
     update_window,
 )
+from frontends.computations.run_time_slice import plan_slice, take_slice
 from frontends.computations.scatter import scatter_elements, scatter_slices
 from frontends.onnx.dims import Dim, all_static, is_static
 from frontends.onnx.op import Op, normalize_axis
-from frontends.onnx.operators.run_time_size import run_time_size
+from frontends.onnx.operators.run_time_size import parts, read_sizes, run_time_size
 from frontends.onnx.operators.shape import slice_axis
 from frontends.onnx.registry import converter
 
@@ -32,9 +33,32 @@ def slice_attributes(op: Op) -> Any:
 @converter("Slice", since=10)
 def slice_inputs(op: Op) -> Any:
     """Slice by inputs (opset 10 on)."""
+    starts, ends = op.dims(1), op.dims(2)
+    fixed = all(op.constant(place) is not None for place in (3, 4) if op.has(place))
+    if starts is None or ends is None or not fixed:
+        return _run_time_slice(op)
     axes = op.ints(3, "axes") if op.has(3) else None
     steps = op.ints(4, "steps") if op.has(4) else None
-    return _slice(op, op.runtime_dims(1), op.runtime_dims(2), axes, steps)
+    return _slice(op, starts, ends, axes, steps)
+
+
+def _run_time_slice(op: Op) -> relax.Expr:
+    """Slice by bounds, axes or steps read at run time; they may be negative."""
+    if not is_static(op.shape(1)[0]):
+        raise op.unsupported("an unknown number of axes")
+    given = [op.x(place) for place in (1, 2, 3, 4) if op.has(place)]
+    has_axes, has_steps = op.has(3), op.has(4)
+
+    def plan(starts: te.Tensor, ends: te.Tensor, *rest: Any) -> list[te.Tensor]:
+        *others, have = rest
+        axes = others[0] if has_axes else None
+        steps = others[-1] if has_steps else None
+        return plan_slice(starts, ends, axes, steps, have)
+
+    planned = op.te(plan, *given, name="plan_slice", dims=op.shape())
+    counts, firsts, strides = parts(op, planned, 3)
+    sizes = read_sizes(op, counts)
+    return op.te(take_slice, op.x(), firsts, strides, name="take_slice", dims=sizes)
 
 
 def _slice(

@@ -115,9 +115,7 @@ def _scan(
 
         def compute(x: te.Tensor, sizes: list[Any]) -> te.Tensor:
             dims = [dim for k, dim in enumerate(x.shape) if k != axis]
-            return te.compute(
-                dims, lambda *i: x(*i[:axis], sizes[0], *i[axis:]), name="scan_slice"
-            )
+            return te.compute(dims, lambda *i: x(*i[:axis], sizes[0], *i[axis:]), name="scan_slice")
 
         x = builder.expression(value)
         taken = builder.emit_te(compute, x, name="scan_slice", dims=[place])

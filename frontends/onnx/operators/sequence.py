@@ -117,7 +117,9 @@ def split_to_sequence(op: Op) -> SequenceValue:
     drop = not op.has(1) and not op.attr("keepdims", 1)
     sizes: list[Dim]
     if op.has(1) and op.ndim(1) == 1:
-        sizes = op.dims(1) or [int(size) for size in op.ints(1, "split")]
+        if not is_static(op.shape(1)[0]):
+            raise op.unsupported("an unknown number of pieces")
+        sizes = op.runtime_dims(1)
     else:
         each = op.ints(1, "split")[0] if op.has(1) else 1
         if not is_static(length):

@@ -140,11 +140,11 @@ def unsqueeze_input(op: Op) -> relax.Expr:
     if op.constant(1) is None:
         if not is_static(op.shape(1)[0]):
             raise op.unsupported("axes of unknown number")
-
-        def compute(axes: te.Tensor, have: list[Any] | None = None) -> te.Tensor:
-            return run_time_dims.unsqueezed_dims(axes, have or [])
-
-        dims = op.te(compute, op.x(1), name="unsqueezed_dims", dims=op.shape())
+        if op.ndim() == 0:
+            return reshape_to(op, op.x(), [1] * op.shape(1)[0])
+        dims = op.te(
+            run_time_dims.unsqueezed_dims, op.x(1), name="unsqueezed_dims", dims=op.shape()
+        )
         return reshape_to(op, op.x(), read_sizes(op, dims))
     return _unsqueeze(op, op.ints(1, "axes"))
 
@@ -307,32 +307,6 @@ def eye_like(op: Op) -> relax.Expr:
         lambda dims: te.compute(dims, lambda i, j: (j - i == offset).astype(dtype), name="eye"),
         dims=op.shape(),
     )
-
-
-@converter("Range")
-def arange(op: Op) -> relax.Expr:
-    """Count from start to limit; integer bounds may be symbolic or known only at run time."""
-    bounds: list[Dim] = []
-    for place in range(3):
-        dims = op.dims(place)
-        if dims is None:
-            raise op.unsupported("bounds that are computed at run time")
-        bounds.append(dims[0])
-    start, limit, step = bounds
-    if not is_static(step):
-        raise op.unsupported("a symbolic step")
-    if is_static(step) and step > 0:
-        length = op.arithmetic.truncdiv(limit - start + (step - 1), step)
-    else:
-        length = op.arithmetic.truncdiv(start - limit + (-step - 1), -step)
-    dtype = op.dtype()
-
-    def compute(dims: list[Any]) -> te.Tensor:
-        return te.compute(
-            [dims[1]], lambda i: (dims[0] + i * int(step)).astype(dtype), name="arange"
-        )
-
-    return op.te(compute, name="arange", dims=[start, length])
 
 
 @converter("DepthToSpace")
