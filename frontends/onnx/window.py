@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tvm import tirx
@@ -9,6 +10,8 @@ from tvm import tirx
 from frontends.errors import InvalidModel, UnsupportedOperator
 from frontends.onnx.dims import Dim, DimArithmetic, all_static, is_static, prim
 from frontends.onnx.op import Op
+from frontends.onnx.operators.run_time_size import read_sizes
+from frontends.onnx.value import Value, dim_array
 
 _AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 
@@ -111,3 +114,20 @@ def floordiv(arithmetic: DimArithmetic, left: Dim, right: int) -> Dim:
     if is_static(left):
         return int(left) // right
     return arithmetic.simplify(tirx.floordiv(prim(left), prim(right)))
+
+
+def named_sizes(op: Op, dims: Sequence[Dim]) -> list[Dim]:
+    """Return sizes with a fresh symbol, read at run time, in place of each compound expression.
+
+    A kernel repeats its sizes in every index: with the expressions it would compile for seconds.
+    """
+    compound = [not is_static(dim) and not isinstance(dim, tirx.Var) for dim in dims]
+    if not any(compound):
+        return list(dims)
+    op.inputs.append(Value.of_dims("sizes", dim_array(list(dims))))
+    try:
+        vector = op.x(len(op.inputs) - 1)
+    finally:
+        op.inputs.pop()
+    read = read_sizes(op, vector)
+    return [new if named else dim for dim, new, named in zip(dims, read, compound, strict=True)]

@@ -12,7 +12,7 @@ from frontends.errors import InvalidModel
 from frontends.onnx.dims import Dim, all_static, is_static
 from frontends.onnx.op import Op
 from frontends.onnx.registry import converter
-from frontends.onnx.window import Window, read_window
+from frontends.onnx.window import Window, named_sizes, read_window
 
 _CONV = {1: R.nn.conv1d, 2: R.nn.conv2d, 3: R.nn.conv3d}
 _TRANSPOSE = {1: R.nn.conv1d_transpose, 2: R.nn.conv2d_transpose, 3: R.nn.conv3d_transpose}
@@ -69,7 +69,7 @@ def pad_symbolic(op: Op, x: relax.Expr, window: Window) -> relax.Expr:
     ]
     return op.te(
         lambda data, dims: pad_spatial(data, dims[:rank], dims[rank:]),
-        x, name="pad", dims=[*window.begin, *sizes],
+        x, name="pad", dims=named_sizes(op, [*window.begin, *sizes]),
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from frontends.onnx.dims import Dim, all_static
 from frontends.onnx.op import Op
 from frontends.onnx.registry import converter
 from frontends.onnx.value import dtype_of
-from frontends.onnx.window import Window, read_window
+from frontends.onnx.window import Window, named_sizes, read_window
 
 _MAX = {1: R.nn.max_pool1d, 2: R.nn.max_pool2d, 3: R.nn.max_pool3d}
 _AVERAGE = {1: R.nn.avg_pool1d, 2: R.nn.avg_pool2d, 3: R.nn.avg_pool3d}
@@ -42,10 +42,16 @@ class Pool:
             stated.kernel, stated.strides, stated.dilations, dims[:rank], dims[rank : 2 * rank]
         )
 
-    @property
-    def dims(self) -> list[Dim]:
-        """Return what `windows` reads."""
-        return [*self.stated.begin, *self.outputs]
+    def dims(self, op: Op) -> list[Dim]:
+        """Return what `windows` reads, of node `op`."""
+        return named_sizes(op, [*self.stated.begin, *self.outputs])
+
+    def shaped(self, op: Op, result: relax.Expr) -> relax.Expr:
+        """State that a kernel's result is (n, c, *outputs)."""
+        wanted = [*op.shape()[:2], *self.outputs]
+        if all_static(self.outputs):
+            return result
+        return op.match_shape(result, wanted, dtype_of(result))
 
 
 def _read(op: Op) -> Pool:
@@ -78,17 +84,18 @@ def max_pool(op: Op) -> relax.Expr | tuple[relax.Expr, relax.Expr]:
         )
     else:
         values = op.te(
-            lambda data, dims: window_pool.max_pool(data, pool.windows(dims)), x, dims=pool.dims
+            lambda data, dims: window_pool.max_pool(data, pool.windows(dims)), x, dims=pool.dims(op)
         )
+        values = pool.shaped(op, values)
     if len(op.node.output) < 2 or not op.node.output[1]:
         return values
     column_major = bool(op.attr("storage_order", 0))
     values = op.emit(values)
     places = op.te(
         lambda data, maxima, dims: window_pool.max_places(
-            data, maxima, pool.windows(dims), column_major=column_major
+            data, maxima, pool.windows([*dims, *dims]), column_major=column_major
         ),
-        x, values, name="max_pool_indices", dims=pool.dims,
+        x, values, name="max_pool_indices", dims=named_sizes(op, pool.stated.begin),
     )  # fmt: skip
     return values, places
 
@@ -120,12 +127,13 @@ def average_pool(op: Op) -> relax.Expr:
         op.arithmetic.simplify(length + after) if include else length
         for length, after in zip(spatial, stated.end, strict=True)
     ]
-    return op.te(
+    result = op.te(
         lambda data, dims: window_pool.average_pool(
             data, pool.windows(dims), dims[2 * rank : 3 * rank], dims[3 * rank :]
         ),
-        x, dims=[*pool.dims, *low, *high],
+        x, dims=[*pool.dims(op), *low, *high],
     )  # fmt: skip
+    return pool.shaped(op, result)
 
 
 @converter("LpPool")
@@ -134,9 +142,9 @@ def lp_pool(op: Op) -> relax.Expr:
     pool, p = _read(op), float(op.attr("p", 2))
     total = op.te(
         lambda data, dims: window_pool.sum_pool(data, pool.windows(dims)),
-        _power(op, op.x(), p), dims=pool.dims,
+        _power(op, op.x(), p), dims=pool.dims(op),
     )  # fmt: skip
-    return _root(op, total, p)
+    return _root(op, pool.shaped(op, total), p)
 
 
 def _power(op: Op, x: relax.Expr, p: float) -> relax.Expr:

@@ -54,7 +54,7 @@ def tf_idf_vectorizer(op: Op) -> relax.Expr:
         x = op.emit(R.astype(x, "int64"))
     skips = int(op.attr("max_skip_count", 0))
     counts = op.te(
-        lambda *tensors: count_ngrams(*tensors, size, skips),
+        lambda x, grams, sizes, into: count_ngrams(x, grams, sizes, into, size, skips),
         op.emit(R.reshape(x, relax.ShapeExpr(rows))),
         op.const(grams, "int64"),
         op.const([len(gram) for gram in place], "int64"),
