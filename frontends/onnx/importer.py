@@ -34,8 +34,8 @@ def import_onnx(
         dynamic_shapes: Overrides for input dimensions by input name and axis: a string makes the
             dimension symbolic under that name, an integer fixes it, for example
             `{"x": {0: "batch", 2: 224}}`. The elements of an input of sequence type are inputs
-            called `x[0]`, `x[1]`, ...: naming them states their number. What is said of one dimension with a `dim_param` holds
-            for every use of that `dim_param`.
+            called `x[0]`, `x[1]`, ...: naming them states their number. What is said of one
+            dimension with a `dim_param` holds for every use of that `dim_param`.
 
     Returns:
         The graph: parameters are the model's inputs (those without default), in order; weights are
