@@ -1,0 +1,90 @@
+"""Resize by scales, sizes and regions that are read at run time, and old Upsample (O2, O4)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import relaxc
+from frontends.errors import UnsupportedOperator
+from frontends.onnx import import_onnx
+from tests.frontends.onnx.many_nodes import check_variants, model_of, variant
+
+RNG = np.random.default_rng(16)
+
+
+def _floats(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype("float32")
+
+
+def test_scales_read_at_run_time() -> None:
+    feeds = {
+        "x": _floats(1, 2, 5, 6),
+        "s": np.array([1, 1, 0.6, 1.5], "float32"),
+        "two": np.array([1.5, 0.75], "float32"),
+    }
+    nodes = [
+        variant("Resize", "x - s", mode="nearest", coordinate_transformation_mode="asymmetric"),
+        variant("Resize", "x - two", mode="linear", axes=[2, 3], antialias=1),
+        variant("Resize", "x - two", mode="cubic", axes=[2, 3], exclude_outside=1),
+    ]
+    check_variants(nodes, feeds, by="reference", opset=19, tolerance=1e-4)
+
+
+def test_sizes_and_regions_read_at_run_time() -> None:
+    feeds = {
+        "x": _floats(1, 2, 5, 6),
+        "roi": np.array([0.4, 0.1, 0.9, 1.2], "float32"),
+        "size": np.array([3, 4], "int64"),
+    }
+    nodes = [
+        variant(
+            "Resize", "x roi - size", mode="linear", axes=[2, 3], extrapolation_value=7.0,
+            coordinate_transformation_mode="tf_crop_and_resize",
+        ),
+        variant("Resize", "x - - size", mode="cubic", axes=[2, 3], antialias=1),
+        variant(
+            "Resize", "x - - size", mode="linear", axes=[2, 3],
+            keep_aspect_ratio_policy="not_larger",
+        ),
+    ]  # fmt: skip
+    symbolic = {"x": [1, 2, "h", "w"]}
+    check_variants(nodes, feeds, by="reference", opset=19, symbolic=symbolic, tolerance=1e-4)
+
+
+def test_scales_that_leave_a_fraction() -> None:
+    """Aligned corners and the symmetric center lie where scale * length ends, not the size."""
+    feeds = {"x": _floats(1, 1, 5, 4), "s": np.array([1, 1, 0.7, 1.7], "float32")}
+    nodes = [
+        variant("Resize", "x - s", mode=mode, coordinate_transformation_mode=coordinates)
+        for mode in ("linear", "cubic")
+        for coordinates in ("align_corners", "half_pixel_symmetric")
+    ]
+    check_variants(nodes, feeds, by="reference", opset=19, constants=["s"], tolerance=1e-4)
+
+
+@pytest.mark.parametrize("opset", [7, 9])
+def test_upsample(opset: int) -> None:
+    feeds = {"x": _floats(1, 2, 3, 4)}
+    scales = np.array([1, 1, 2, 3], "float32")
+    if opset == 7:
+        nodes = [variant("Upsample", "x", mode="nearest", scales=scales.tolist())]
+    else:
+        feeds["s"] = scales
+        nodes = [variant("Upsample", "x s", mode=mode) for mode in ("nearest", "linear")]
+    check_variants(nodes, feeds, opset=opset)
+
+
+def test_upsample_of_opset_1() -> None:
+    x = _floats(1, 2, 3, 4)
+    node = variant("Upsample", "x", height_scale=2.0, width_scale=1.5)
+    model = model_of([node], {"x": x}, opset=1)
+    got = np.asarray(relaxc.compile(model, threads=1, progress=False)(x=x))
+    np.testing.assert_array_equal(got, x.repeat(2, 2)[..., [0, 0, 1, 2, 2, 3]])
+
+
+def test_unknown_modes_are_refused() -> None:
+    feeds = {"x": _floats(1, 1, 3, 3), "s": np.array([1, 1, 2, 2], "float32")}
+    model = model_of([variant("Resize", "x - s", mode="lanczos")], feeds, opset=19)
+    with pytest.raises(UnsupportedOperator, match="lanczos"):
+        import_onnx(model)
