@@ -57,7 +57,7 @@ def test_four_spatial_dimensions() -> None:
     for place in np.ndindex(*want.shape[1:]):
         f, a, b, c, d = place
         window = padded[0, f // 2, a : a + 2, b : b + 1, 2 * c : 2 * c + 3, d : d + 2]
-        want[(0, *place)] = (window * w[f, 0]).sum()
+        want[0][place] = (window * w[f, 0]).sum()
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -105,7 +107,7 @@ def test_windows_and_mel_filters_of_run_time_size() -> None:
 
 
 def test_n_gram_counts() -> None:
-    grams = {
+    grams: dict[str, Any] = {
         "ngram_counts": [0, 4],
         "ngram_indexes": [0, 1, 2, 3, 4, 5, 6],
         "pool_int64s": [2, 3, 5, 4, 5, 6, 7, 8, 6, 7],
