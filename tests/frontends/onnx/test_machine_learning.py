@@ -92,8 +92,9 @@ def _rows(count: int, width: int, dtype: str = "float32", *, missing: bool = Fal
     return x
 
 
-@pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])
-@pytest.mark.parametrize("targets", [1, 3])
+@pytest.mark.parametrize(
+    ("aggregate", "targets"), [("SUM", 3), ("AVERAGE", 1), ("MIN", 3), ("MAX", 1)]
+)
 def test_tree_regressor_aggregates(aggregate: str, targets: int) -> None:
     forest = Forest(5, 4, targets)
     _check(
@@ -102,7 +103,7 @@ def test_tree_regressor_aggregates(aggregate: str, targets: int) -> None:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("transform", ["SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO"])
+@pytest.mark.parametrize("transform", ["LOGISTIC", "SOFTMAX_ZERO"])
 def test_tree_regressor_transforms(transform: str) -> None:
     _check(
         "TreeEnsembleRegressor", _rows(6, 4), n_targets=3, post_transform=transform,
@@ -118,7 +119,7 @@ def test_tree_regressor_compares_doubles_as_doubles() -> None:
     _check("TreeEnsembleRegressor", _rows(7, 3, "float64"), n_targets=1, **forest)
 
 
-@pytest.mark.parametrize("transform", ["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO"])
+@pytest.mark.parametrize("transform", ["NONE", "SOFTMAX"])
 def test_tree_classifier(transform: str) -> None:
     _check(
         "TreeEnsembleClassifier", _rows(8, 4, missing=True), outputs=CLASSES,
@@ -195,7 +196,7 @@ def test_tree_that_compares_a_missing_feature_is_refused() -> None:
         import_onnx(model)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "int32"])
+@pytest.mark.parametrize("dtype", ["float64", "int32"])
 def test_scaler(dtype: str) -> None:
     x = (RNG.standard_normal((3, 4)) * 5).astype(dtype)
     _check("Scaler", x, offset=[0.5, 1.0, -1.0, 2.0], scale=[2.0, 0.5, 1.0, 3.0])
@@ -254,7 +255,7 @@ def test_label_encoder() -> None:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("transform", ["NONE", "SOFTMAX", "LOGISTIC"])
+@pytest.mark.parametrize("transform", ["NONE", "SOFTMAX"])
 def test_linear_models(transform: str) -> None:
     x = _rows(4, 3)
     weights = RNG.standard_normal(6).astype("float32").tolist()
