@@ -85,11 +85,11 @@ def kept_dims(axes: te.Tensor, dims: Sequence[Any], *, keep: bool) -> list[te.Te
         for axis in range(rank):
             reduced[axis] = index(0)
         with serial(number) as k:
-            axis = Scalar(ins[0][k])
-            with when(axis() < 0):
-                axis.set(axis() + rank)
-            with when(tirx.all(axis() >= 0, axis() < rank)):
-                reduced[axis()] = index(1)
+            given = Scalar(ins[0][k])
+            with when(given() < 0):
+                given.set(given() + rank)
+            with when(tirx.all(given() >= 0, given() < rank)):
+                reduced[given()] = index(1)
         if keep:
             for axis in range(rank):
                 shape[axis] = tirx.Select(reduced[axis] != 0, index(1), index(dims[axis]))
@@ -123,7 +123,8 @@ def reduce_axes(
     def body(ins: list[Any], outs: list[Any]) -> None:
         data, mask = ins
         with parallel(product(shape)) as row:
-            rest, base = row, []
+            rest = row
+            base: list[Scalar] = []
             for axis in range(rank - 1, -1, -1):
                 size = tirx.Select(mask[axis] != 0, index(1), index(x.shape[axis]))
                 base.insert(0, Scalar(tirx.floormod(rest, tirx.max(size, index(1)))))

@@ -56,4 +56,10 @@ def nonzero(x: te.Tensor, count: Any, dims: Sequence[Any]) -> te.Tensor:
 
 def _is_nonzero(value: Any) -> Any:
     dtype = str(value.ty)
-    return value if dtype == "bool" else value != as_dtype(0, dtype)
+    if dtype == "bool":
+        return value
+    differs = value != as_dtype(0, dtype)
+    if "float" not in dtype:
+        return differs
+    wide = "float32" if dtype in ("float16", "bfloat16") else dtype
+    return tirx.any(differs, tirx.isnan(as_dtype(value, wide)))  # `!=` is false for NaN

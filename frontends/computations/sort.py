@@ -12,7 +12,7 @@ from typing import Any
 from tvm import te, tirx
 from tvm.script.ir_builder import tirx as T
 
-from frontends.computations.kernel import Scalar, index, kernel, parallel, serial, when
+from frontends.computations.kernel import Scalar, Shape, index, kernel, parallel, serial, when
 
 # Up to this k keeping the best k in order costs less than sorting everything.
 MAX_INSERTION = 32
@@ -133,7 +133,8 @@ def top_k(x: te.Tensor, k: Any, *, largest: bool) -> list[te.Tensor]:
                     places[o, j, i] = order[0][0, o, j, i]
                 values[o, j, i] = data[o, places[o, j, i], i]
 
-    shapes = [((outer, k, inner), str(x.dtype)), ((outer, k, inner), "int64")]
+    shapes: list[tuple[Shape, str]] = [((outer, k, inner), str(x.dtype))]
+    shapes.append(((outer, k, inner), "int64"))
     if not few:
         shapes.append(((2, outer, n, inner), "int64"))
     return kernel([x], shapes, body, "top_k")
