@@ -71,7 +71,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize(("variant", "groups"), zip(VARIANTS, [1, G, H, G, H, 1], strict=True))
+@pytest.mark.parametrize(
+    ("variant", "groups"), list(zip(VARIANTS, [1, G, H, G, H, 1], strict=True))
+)
 def test_attention(variant: str, groups: int) -> None:
     _check("Attention", _heads(groups=groups), **VARIANTS[variant])
 
