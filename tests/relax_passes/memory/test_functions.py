@@ -1,0 +1,62 @@
+"""Modules with several Relax functions: each is fused and planned, results stay apart."""
+
+from __future__ import annotations
+
+import numpy as np
+import tvm
+from tvm.script import ir as I
+from tvm.script import relax as R
+
+import relaxc
+
+
+@I.ir_module
+class Module:
+    """`twice` returns what it was given beside a tensor of its own; `main` returns both."""
+
+    @R.function(private=True)
+    def twice(
+        x: R.Tensor((4, 8), "float32"),
+    ) -> R.Tuple(R.Tensor((4, 8), "float32"), R.Tensor((4, 8), "float32")):
+        with R.dataflow():
+            a = R.add(x, x)
+            b = R.exp(a)
+            gv = R.multiply(b, x)
+            R.output(gv)
+        return (x, gv)
+
+    @R.function
+    def main(x: R.Tensor((4, 8), "float32"), flag: R.Tensor((), "bool")) -> R.Tuple(
+        R.Tensor((4, 8), "float32"), R.Tensor((4, 8), "float32")
+    ):
+        cls = Module
+        with R.dataflow():
+            y = R.nn.relu(x)
+            R.output(y)
+        if flag:
+            r = cls.twice(y)
+        else:
+            r = cls.twice(x)
+        with R.dataflow():
+            first = r[0]
+            second = r[1]
+            changed = R.add(first, y)
+            R.output(first, second, changed)
+        return (first, R.add(changed, second))
+
+
+def test_results_of_functions_are_kept_alive_and_copied() -> None:
+    mod: tvm.IRModule = Module
+    compiled = relaxc.compile(mod, threads=1, progress=False)
+    x = np.random.default_rng(0).standard_normal((4, 8)).astype("float32")
+    y = np.maximum(x, 0)
+    for flag in (True, False):
+        given = y if flag else x
+        before = x.copy()
+        first, total = compiled(x, np.array(flag))
+        np.testing.assert_array_equal(first, given)
+        np.testing.assert_allclose(
+            total, given + y + np.exp(given + given) * given, rtol=1e-5, atol=1e-6
+        )
+        first[:] = 7  # a result is the caller's own: the input does not change
+        np.testing.assert_array_equal(x, before)
