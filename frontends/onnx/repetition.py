@@ -14,6 +14,7 @@ square.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from tvm import relax, te, tirx
@@ -130,12 +131,12 @@ class Repetition:
             if not bool(condition.array.reshape(-1)[0]):
                 break
         scans = []
-        for rows in zip(*columns, strict=True):
-            if any(structure_of(row) != "tensor" for row in rows):
+        for column in zip(*columns, strict=True):
+            if any(structure_of(row) != "tensor" for row in column):
                 raise UnsupportedOperator("a scan output that is a sequence or an optional")
-            parts = [self._row(row) for row in rows]
+            parts = [self._row(row) for row in column]
             joined = parts[0] if len(parts) == 1 else self._join(parts)
-            scans.append(Value("", rows[0].dtype, expr=joined))
+            scans.append(Value("", column[0].dtype, expr=joined))
         return current, scans
 
     def _settle(self, states: Sequence[Value]) -> PrivateFunction:
@@ -313,7 +314,7 @@ class Repetition:
         tensors: list[relax.Expr] = []
         sizes: list[Dim] = [index]
         always = condition.array is not None
-        if always and not bool(condition.array.reshape(-1)[0]):
+        if condition.array is not None and not bool(condition.array.reshape(-1)[0]):
             return Value.constant("", np.asarray(False))
         if not always:
             tensors.append(self._flat(condition))
@@ -323,7 +324,7 @@ class Repetition:
         elif limit is not None:
             tensors.append(self._flat(limit))
 
-        def compute(*arguments: object) -> te.Tensor:
+        def compute(*arguments: Any) -> te.Tensor:
             *given, dims = arguments
             terms = [] if always else [given[0](0)]
             if bound is not None:

@@ -9,6 +9,7 @@ from tvm.relax import op as R
 from frontends.errors import InvalidModel
 from frontends.onnx.dims import Dim, DimArithmetic, depends_only_on
 from frontends.onnx.op import Op
+from frontends.onnx.private_function import PrivateFunction
 from frontends.onnx.registry import converter
 from frontends.onnx.value import Value, structure_of, tensors_of, with_tensors
 
@@ -22,12 +23,12 @@ def conditional(op: Op) -> list[Value]:
         return op.run_subgraph(op.attr(branch))
     builder = op.builder
     visible = builder.known_symbols()
-    then, other = (
-        builder.define_function(
-            f"{op.title}_{branch}", lambda b=branch: op.run_subgraph(op.attr(b))
-        )
-        for branch in ("then_branch", "else_branch")
-    )
+
+    def define(branch: str) -> PrivateFunction:
+        graph = op.attr(branch)
+        return builder.define_function(f"{op.title}_{branch}", lambda: op.run_subgraph(graph))
+
+    then, other = define("then_branch"), define("else_branch")
     if [structure_of(v) for v in then.results] != [structure_of(v) for v in other.results]:
         raise op.unsupported("branches that return sequences of different lengths")
     left, right = tensors_of(then.results), tensors_of(other.results)
