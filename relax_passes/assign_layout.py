@@ -67,6 +67,7 @@ class _Walk(PyExprMutator):
         self.lanes = ctx.machine.lanes("float32")
         self.transforms = LayoutTransforms(self.builder_)
         self.convolutions = 0
+        self.name = ""  # of the value the current rule computes: dumps keep the graph's names
         # Versions of the values of the current dataflow block, by the old graph's variables.
         self.blocked: dict[relax.Var, Blocked] = {}
         self.only_blocked: set[relax.Var] = set()
@@ -106,6 +107,7 @@ class _Walk(PyExprMutator):
             # A convolution of another type is asked too, for its reason to decline.
             if not is_float32(call) and call.op.name != "relax.nn.conv2d":
                 rule = None
+            self.name = var.name
             result = None if rule is None else rule(call)
             if result is not None:
                 self.blocked[var] = result
@@ -128,6 +130,10 @@ class _Walk(PyExprMutator):
             self.set_var_remap(var, self.transforms.unblock(self.blocked[var]))
             self.only_blocked.discard(var)
         return super().visit_dataflow_var_(var)
+
+    def _emit(self, value: relax.Expr) -> relax.Var:
+        """Bind the blocked result of the current rule under the name of the plain one."""
+        return self.builder_.emit(value, self.name)
 
     # Operands ------------------------------------------------------------------------------
 
@@ -217,7 +223,7 @@ class _Walk(PyExprMutator):
         if key not in self.packed:
             packed = pack_kernel(array_of(weight), kernel_in, out_block)
             self.packed[key] = constant_from(packed)
-        out = self.builder_.emit(
+        out = self._emit(
             relax.op.nn.conv2d(
                 x.value,
                 self.packed[key],
@@ -294,7 +300,7 @@ class _Walk(PyExprMutator):
             return None
         x = self.blocked[call.args[0]]
         args = [x.value, *call.args[1:]]
-        return Blocked(self.builder_.emit(tvm.ir.Call(call.op, args, call.attrs)), x.block)
+        return Blocked(self._emit(tvm.ir.Call(call.op, args, call.attrs)), x.block)
 
     def _binary(self, call: tvm.ir.Call) -> Blocked | None:
         held = [self.blocked[a] for a in call.args if self._has_blocked(a)]
@@ -311,7 +317,7 @@ class _Walk(PyExprMutator):
             if operand is None:
                 return None
             args.append(operand)
-        return Blocked(self.builder_.emit(tvm.ir.Call(call.op, args, call.attrs)), like.block)
+        return Blocked(self._emit(tvm.ir.Call(call.op, args, call.attrs)), like.block)
 
     def _pool(self, call: tvm.ir.Call) -> Blocked | None:
         attrs = call.attrs
@@ -329,7 +335,7 @@ class _Walk(PyExprMutator):
             count_include_pad=bool(attrs.count_include_pad),
             layout=f"NCHW{x.block}c",
         )
-        return Blocked(self.builder_.emit(out), x.block)
+        return Blocked(self._emit(out), x.block)
 
     def _adaptive_pool(self, call: tvm.ir.Call) -> Blocked | None:
         if not self._has_blocked(call.args[0]) or str(call.attrs.layout) != "NCHW":
@@ -338,7 +344,7 @@ class _Walk(PyExprMutator):
         size = call.attrs.output_size
         size = None if size is None else [int(v) for v in size]
         out = relax.op.nn.adaptive_avg_pool2d(x.value, size, layout=f"NCHW{x.block}c")
-        return Blocked(self.builder_.emit(out), x.block)
+        return Blocked(self._emit(out), x.block)
 
     def _mean(self, call: tvm.ir.Call) -> Blocked | None:
         (data,) = call.args
@@ -349,7 +355,7 @@ class _Walk(PyExprMutator):
             return None
         x = self.blocked[data]
         out = relax.op.nn.adaptive_avg_pool2d(x.value, [1, 1], layout=f"NCHW{x.block}c")
-        return Blocked(self.builder_.emit(out), x.block)
+        return Blocked(self._emit(out), x.block)
 
     def _concat(self, call: tvm.ir.Call) -> Blocked | None:
         parts = call.args[0]
@@ -369,7 +375,7 @@ class _Walk(PyExprMutator):
             if isinstance(part, tvm.ir.GenericConst):
                 return None
         values = [self._as_blocked(part, block).value for part in parts.fields]
-        return Blocked(self.builder_.emit(relax.op.concat(values, axis=1)), block)
+        return Blocked(self._emit(relax.op.concat(values, axis=1)), block)
 
     def _pad(self, call: tvm.ir.Call) -> Blocked | None:
         if not self._has_blocked(call.args[0]):
@@ -381,7 +387,7 @@ class _Walk(PyExprMutator):
         out = relax.op.nn.pad(
             x.value, [*widths, 0, 0], str(call.attrs.pad_mode), float(call.attrs.pad_value)
         )
-        return Blocked(self.builder_.emit(out), x.block)
+        return Blocked(self._emit(out), x.block)
 
     def _resize(self, call: tvm.ir.Call) -> Blocked | None:
         attrs = call.attrs
@@ -400,7 +406,7 @@ class _Walk(PyExprMutator):
             rounding_method=str(attrs.rounding_method),
             extrapolation_value=float(attrs.extrapolation_value),
         )
-        return Blocked(self.builder_.emit(out), x.block)
+        return Blocked(self._emit(out), x.block)
 
     def _is_channels_last(self, call: tvm.ir.Call) -> bool:
         """Return whether `call` transposes a value that exists in blocks only to NHWC."""

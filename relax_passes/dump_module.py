@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from pathlib import Path
 
 import tvm
@@ -12,13 +13,19 @@ from tvm import relax
 
 # Larger constants would drown the text: 100 MB of weights are 130 MB of base64.
 _INLINE_BYTES = 1024
+_HEADER = """\
+# `metadata` holds the small constants, by the number that the module gives them; larger ones are
+# parameters const_0, const_1, ... A value keeps its name through all phases, unless a pass fuses it
+# away; a PrimFunc's name is the symbol of its kernel in the library.
+"""
 
 
 def dump_module(mod: tvm.IRModule, path: str | Path) -> None:
     """Write `mod` to `path` as re-parsable TVMScript, all or nothing.
 
     Constants above 1 KiB appear as trailing parameters `const_0, const_1, ...` of the function
-    that uses them, so the text stays readable and closed; smaller ones are kept by value.
+    that uses them, so the text stays readable and closed; smaller ones are kept by value, all in
+    one line at the top.
 
     Raises:
         OSError: If the file cannot be written.
@@ -33,10 +40,19 @@ def dump_module(mod: tvm.IRModule, path: str | Path) -> None:
     )
     temporary = path.with_name(f".{path.name}.tmp")
     try:
-        temporary.write_text(shown.script(show_meta=True))
+        temporary.write_text(_HEADER + _fold_metadata(shown.script(show_meta=True)))
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _fold_metadata(script: str) -> str:
+    """Put the metadata, JSON of a line a number, on one line."""
+    start, end = script.find('"""{'), script.find('}""")')
+    if start < 0 or end < 0:
+        return script
+    # No string of JSON holds a newline, so that each stands between two tokens.
+    return script[:start] + re.sub(r"\n\s*", "", script[start:end]) + script[end:]
 
 
 def lift_constants(func: relax.Function) -> relax.Function:

@@ -205,7 +205,7 @@ class _Fold(PyExprMutator):
         """Bind `var` to the linear operator times `scale` plus `shift`."""
         self.count += 1
         call = linear.call if scale is None else self._scaled(linear, scale)
-        result = self.builder_.emit(call)
+        result = self.builder_.emit(call, f"{var.name}_{call.op.name.rpartition('.')[2]}")
         old = np.zeros(linear.channels) if linear.shift is None else linear.shift
         total = (old if scale is None else old * scale) + shift
         made = self.lookup_binding(result)

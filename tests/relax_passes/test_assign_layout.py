@@ -66,6 +66,18 @@ def test_what_lies_between_stays_in_blocks(kind: str) -> None:
     assert transforms == 2  # the input and the output of the graph
 
 
+def test_blocked_values_keep_their_names() -> None:
+    def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        y = bb.emit(R.nn.conv2d(x, weights(16, 8, 3, 3), padding=1), "conv_out")
+        y = bb.emit(R.nn.relu(y), "relu_out")
+        return R.nn.max_pool2d(y, (2, 2), strides=2)
+
+    changed, _ = assign_layout(module((1, 8, 6, 6), build), context())
+    (block,) = changed["main"].body.blocks
+    ranks = {binding.var.name: binding.var.ty.ndim for binding in block.bindings}
+    assert (ranks["conv_out"], ranks["relu_out"]) == (5, 5)
+
+
 def test_concatenation_of_equal_blocks_stays() -> None:
     mod = between(lambda e, y: e(R.concat([y, e(R.nn.relu(y))], 1)), channels=32)
     assert assigned(mod)[1] == 2

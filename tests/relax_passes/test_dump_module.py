@@ -37,6 +37,13 @@ def test_small_constants_keep_their_values(tmp_path: Path) -> None:
     tvm.ir.assert_structural_equal(parsed, mod, map_free_vars=True)
 
 
+def test_constants_take_one_line_above_the_module(tmp_path: Path) -> None:
+    dump_module(_add_twice(rows=2), tmp_path / "m.py")
+    lines = (tmp_path / "m.py").read_text().splitlines()
+    code = [line for line in lines if line and not line.startswith("#")]
+    assert code[0].startswith("metadata = ") and code[1] == "@I.ir_module"
+
+
 def test_dump_leaves_no_temporary_file(tmp_path: Path) -> None:
     dump_module(_add_twice(rows=2), tmp_path / "deep" / "m.py")
     assert [p.name for p in (tmp_path / "deep").iterdir()] == ["m.py"]

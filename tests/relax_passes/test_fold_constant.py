@@ -45,6 +45,14 @@ def test_a_small_constant_is_not_blown_up() -> None:
     check(fold_constant, module((1024, 1024), build), fires=False)
 
 
+def test_a_name_of_a_constant_gives_way_to_it() -> None:
+    mod = module((2, 3), lambda bb, x: R.add(x, bb.emit(weights(2, 3), "named")))
+    changed = check(fold_constant, mod, normal(2, 3))
+    (block,) = changed["main"].body.blocks
+    assert [type(b.value) for b in block.bindings] == [tvm.ir.Call]
+    assert isinstance(block.bindings[0].value.args[1], tvm.ir.GenericConst)
+
+
 def test_what_depends_on_an_input_stays() -> None:
     check(fold_constant, module((2, 3), lambda bb, x: R.add(x, weights(2, 3))), fires=False)
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import tvm
 from tvm import relax, te
 from tvm.relax import op as R
 
@@ -49,7 +50,7 @@ def _batch_norm(op: Op, training: bool) -> Any:
     each_place = op.ndim(1) > 1  # spatial=0 of opset 1 to 8: a parameter for each element
     if not training and not each_place:
         triple = op.emit(R.nn.batch_norm(x, *parameters, axis=1, epsilon=epsilon, training=False))
-        return _cast(op, triple[0], dtype)
+        return triple[0] if dtype == wide else _cast(op, triple[0], dtype)
     scale, bias, mean, variance = (
         op.emit(R.reshape(parameter, relax.ShapeExpr(column))) for parameter in parameters
     )
@@ -89,7 +90,8 @@ def _wider(left: str, right: str) -> str:
 
 
 def _cast(op: Op, x: relax.Expr, dtype: str) -> relax.Expr:
-    if isinstance(x, relax.Var) and dtype_of(x) == dtype:
+    # A constant stays in place: passes look for constant operands, not for names of constants.
+    if isinstance(x, relax.Var | tvm.ir.GenericConst) and dtype_of(x) == dtype:
         return x
     bound = op.emit(x)
     return bound if dtype_of(bound) == dtype else op.emit(R.astype(bound, dtype))

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import helper, numpy_helper
 
+from frontends.onnx.importer import import_onnx
+from relax_passes.fold_batch_norm import fold_batch_norm
 from tests.frontends.onnx.many_nodes import check_variants, variant
+from tests.relax_passes.pass_checks import context, operators
 
 RNG = np.random.default_rng(15)
 
@@ -36,6 +40,24 @@ def test_batch_norm_of_half_data_with_single_parameters() -> None:
         variant("BatchNormalization", "x scale bias mean var"),
     ]
     check_variants(nodes, feeds, by="reference", opset=15, tolerance=3e-3)
+
+
+def test_batch_norm_after_a_convolution_folds_into_it() -> None:
+    """Constant parameters stay operands: bound to names, they made the pass decline."""
+    weights = {"w": _floats(4, 3, 1, 1), **{k: BATCH[k] for k in ("scale", "bias", "mean", "var")}}
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["conv_out"]),
+        helper.make_node("BatchNormalization", ["conv_out", *list(weights)[1:]], ["bn_out"]),
+    ]
+    x = helper.make_tensor_value_info("x", 1, [1, 3, 5, 2])
+    y = helper.make_tensor_value_info("bn_out", 1, [1, 4, 5, 2])
+    held = [numpy_helper.from_array(value, name) for name, value in weights.items()]
+    graph = helper.make_graph(nodes, "conv_bn", [x], [y], held)
+    opset = [helper.make_opsetid("", 17)]
+    imported = import_onnx(helper.make_model(graph, opset_imports=opset)).module
+    folded, modified = fold_batch_norm(imported, context())
+    assert modified
+    assert operators(folded) == {"nn.conv2d": 1, "add": 1}
 
 
 def test_layer_norm_gives_mean_and_deviation() -> None:
