@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 from tvm import relax
 from tvm.relax import op as R
 
@@ -83,6 +84,10 @@ def _reduce(op: Op, axes: list[int] | None) -> relax.Expr:
     def by(function: Callable[..., relax.Expr], data: relax.Expr) -> relax.Expr:
         return op.emit(function(data, axes, keep)) if axes else data
 
+    over = [op.shape()[axis] for axis in axes]
+    if name == "ReduceMean" and is_float(dtype) and any(is_static(d) and d == 0 for d in over):
+        # 0 / 0, which TVM refuses to write down where it sees the 0.
+        return R.multiply(by(R.sum, x), op.const(np.nan))
     if name == "ReduceMean" and not is_float(dtype):
         return R.astype(by(R.mean, op.emit(R.astype(x, "float64"))), dtype)
     if name in ("ReduceMax", "ReduceMin") and dtype == "bool":
