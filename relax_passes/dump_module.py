@@ -30,17 +30,29 @@ def dump_module(mod: tvm.IRModule, path: str | Path) -> None:
     Raises:
         OSError: If the file cannot be written.
     """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     shown = tvm.IRModule(
         {
             var: lift_constants(func) if isinstance(func, relax.Function) else func
             for var, func in mod.functions.items()
         }
     )
+    _write(_HEADER + _fold_metadata(shown.script(show_meta=True)), Path(path))
+
+
+def dump_instructions(executable: relax.VMExecutable, path: str | Path) -> None:
+    """Write the instructions of the virtual machine, one call a line, all or nothing.
+
+    Raises:
+        OSError: If the file cannot be written.
+    """
+    _write(executable.as_text(), Path(path))
+
+
+def _write(text: str, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.tmp")
     try:
-        temporary.write_text(_HEADER + _fold_metadata(shown.script(show_meta=True)))
+        temporary.write_text(text)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -61,7 +61,8 @@ def compile(  # the name is the public API's
         threads: Threads to schedule for and to run with; all available cores by default.
         debug: Verify more and trade speed for it.
         passes: The pipeline; `relax_passes.pipeline.default_pipeline()` by default.
-        dump_dir: Folder that receives the module after each phase as re-parsable TVMScript.
+        dump_dir: Folder that receives the module after each phase as re-parsable TVMScript, and
+            the instructions of the virtual machine in `10_build.txt`.
         progress: True, False, or a function `(phase, index, total)`; by default a bar on stderr
             when that is a terminal.
 
@@ -162,6 +163,7 @@ class _Job:
         """Carry the model, and its version for each bucket, through the pipeline; build them."""
         import relaxc
         from relax_passes.build import build_executable
+        from relax_passes.dump_module import dump_instructions
         from relax_passes.merge_modules import merge_modules
 
         ctx = self._context()
@@ -181,6 +183,8 @@ class _Job:
             count = len(self._pipeline().phases) + 1
             self.show("build", count, count)
             executable = build_executable(module, ctx)
+            if self.dump_dir is not None:
+                dump_instructions(executable, self.dump_dir / f"{count:02d}_build.txt")
         self.clock.stop()
         report = Report.from_log(ctx.log, self.clock.seconds, imported.source)
         metadata = Metadata(

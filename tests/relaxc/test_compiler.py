@@ -45,7 +45,9 @@ def test_a_convolutional_network_end_to_end(tmp_path: Path) -> None:
     assert report.lower_bound_bytes is not None and report.arena_bytes is not None
     assert report.lower_bound_bytes <= report.arena_bytes < report.naive_bytes
     assert set(report.phase_seconds) >= {"import", "fuse", "schedule", "memory", "build"}
-    assert not any("batch_norm" in k["name"] for k in report.kernels)
+    # Folded into the weights: not a scale in the convolution's epilogue either.
+    assert not any("batch_norm" in k["name"] or "multiply" in k["name"] for k in report.kernels)
+    assert "call  conv2d" in (tmp_path / "dumps" / "10_build.txt").read_text()
 
     loaded = relaxc.load(model.save(tmp_path / "cnn.so"))
     np.testing.assert_array_equal(loaded(x=x), model(x))
