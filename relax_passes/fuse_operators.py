@@ -2,8 +2,8 @@
 
 The algorithm is that of Relay and DNNFusion: a group grows from a node towards its immediate
 post-dominator when the categories allow it (`analysis/fusion_table.py`) and every node on every
-path between the two can join; so a group has one result and no cycle can arise. `FuseTIR` then
-makes one PrimFunc of each group.
+path between the two can join; so a group has one result and no cycle can arise.
+`fused_kernel.py` then makes one PrimFunc of each group.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from tvm.relax import analysis as relax_analysis
 from relax_passes.analysis.category import Category, categorize, compute_blocks
 from relax_passes.analysis.fusion_table import FUSION_TABLE, When
 from relax_passes.analysis.post_dominator import immediate_post_dominators
+from relax_passes.fused_kernel import FusedGroup, FusedKernels
 from relax_passes.pass_base import PassContext, graph_pass
 
 NAME = "fuse_operators"
@@ -30,25 +31,30 @@ MAX_BLOCKS = 48
 def fuse_operators(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool]:
     """Fuse call_tir bindings of each function into one PrimFunc per region."""
     categories = _Categories(mod)
-    builder = relax.BlockBuilder(mod)
+    kernels = FusedKernels(mod)
+    plans: dict[tvm.ir.GlobalVar, list[relax.BindingBlock | _Plan]] = {}
     merged = 0
     for var, func in mod.functions.items():
-        if not isinstance(func, relax.Function):
-            continue
-        blocks, joined = [], 0
-        for block in func.body.blocks:
-            if isinstance(block, relax.DataflowBlock):
-                block, count = _fuse_block(block, builder, categories, ctx)
-                joined += count
-            blocks.append(block)
-        if joined:
+        if isinstance(func, relax.Function):
+            plans[var] = [
+                _plan_block(block, kernels, categories, ctx)
+                if isinstance(block, relax.DataflowBlock)
+                else block
+                for block in func.body.blocks
+            ]
+            merged += sum(plan.merged for plan in plans[var] if isinstance(plan, _Plan))
+    if merged:
+        kernels.finish()
+        builder = relax.BlockBuilder(mod)
+        for var, plan in plans.items():
+            func = mod[var]
+            blocks = [
+                _apply(part, kernels, builder) if isinstance(part, _Plan) else part for part in plan
+            ]
             body = relax.SeqExpr(blocks, func.body.body)
             fused = relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
             builder.update_func(var, builder.normalize(fused))
-            merged += joined
-    if merged:
-        mod = relax.transform.FuseTIR()(builder.finalize())
-        mod = relax.transform.DeadCodeElimination()(mod)
+        mod = relax.transform.DeadCodeElimination()(builder.finalize())
         ctx.log.fire(NAME, f"{merged} calls joined others")
     ctx.log.metrics["kernel_count"] = sum(
         1
@@ -93,32 +99,43 @@ class _Group:
     anchor: int | None = None
 
 
-def _fuse_block(
-    block: relax.DataflowBlock,
-    builder: relax.BlockBuilder,
-    categories: _Categories,
-    ctx: PassContext,
-) -> tuple[relax.DataflowBlock, int]:
+@dataclass
+class _Plan:
+    """What a dataflow block becomes: each binding kept, dropped, or replaced by a group's call."""
+
+    bindings: list[relax.Binding]
+    replaced: dict[int, FusedGroup | None]
+    merged: int
+
+
+def _plan_block(
+    block: relax.DataflowBlock, kernels: FusedKernels, categories: _Categories, ctx: PassContext
+) -> _Plan:
     grouping = _Grouping(list(block.bindings), categories)
     grouping.grow()
-    bindings, merged = [], 0
-    replaced: dict[int, relax.Binding | None] = {}
+    plan = _Plan(grouping.bindings, {}, 0)
     for group in grouping.groups():
         if len(group.nodes) < 2:
             continue
         members = [grouping.bindings[n] for n in group.nodes]
-        fused = _emit_group(members, builder)
+        fused = kernels.add(members)
         if fused is None:
             ctx.log.decline(NAME, members[-1].var.name, "a symbolic size is not derivable")
             continue
-        merged += len(members) - 1
-        replaced.update({n: None for n in group.nodes})
-        replaced[group.nodes[-1]] = fused
-    for index, binding in enumerate(grouping.bindings):
-        kept = replaced.get(index, binding)
-        if kept is not None:
-            bindings.append(kept)
-    return relax.DataflowBlock(bindings), merged
+        plan.merged += len(members) - 1
+        plan.replaced.update({n: None for n in group.nodes})
+        plan.replaced[group.nodes[-1]] = fused
+    return plan
+
+
+def _apply(plan: _Plan, kernels: FusedKernels, builder: relax.BlockBuilder) -> relax.DataflowBlock:
+    bindings: list[relax.Binding] = []
+    for index, binding in enumerate(plan.bindings):
+        if index not in plan.replaced:
+            bindings.append(binding)
+        elif (group := plan.replaced[index]) is not None:
+            bindings.append(kernels.binding(group, builder))
+    return relax.DataflowBlock(bindings)
 
 
 class _Grouping:
@@ -231,53 +248,3 @@ def _callee(binding: relax.Binding) -> tvm.ir.GlobalVar | None:
     if isinstance(value, relax.Call) and value.op == tvm.ir.Op.get("relax.call_tir"):
         return value.args[0]
     return None
-
-
-def _emit_group(
-    members: list[relax.VarBinding], builder: relax.BlockBuilder
-) -> relax.VarBinding | None:
-    """Return the binding that calls the group as one function, or None if it cannot be closed."""
-    inner = {member.var for member in members}
-    read = dict.fromkeys(
-        arg for member in members for arg in member.value.args[1].fields if arg not in inner
-    )
-    inputs = [arg for arg in read if not _is_size(arg)]
-    local: dict[relax.Expr, relax.Expr] = {
-        arg: relax.Var(f"p{i}", arg.ty) for i, arg in enumerate(inputs)
-    }
-    params = list(local.values())
-    definable = {v for p in params for v in relax_analysis.definable_tir_vars_in_type(p.ty)}
-    # Sizes that no operand's shape gives away are handed over as a shape, which defines them.
-    sizes = [arg for arg in read if _is_size(arg) and arg not in definable]
-    if sizes:
-        params.append(relax.Var("sizes", relax.ShapeType(sizes)))
-        inputs.append(relax.ShapeExpr(sizes))
-        definable.update(sizes)
-    if any(v not in definable for member in members for v in _symbols(member)):
-        return None
-
-    name = "_".join(m.value.args[0].name_hint.rstrip("0123456789_") for m in members)[:80]
-    with builder.function(name, params, attrs={"Primitive": True}, private=True):
-        with builder.dataflow():
-            for member in members:
-                callee, args, *symbols = member.value.args
-                args = relax.Tuple([local.get(arg, arg) for arg in args.fields])
-                value = member.value
-                call = relax.Call(value.op, [callee, args, *symbols], value.attrs, value.ty_args)
-                emit = builder.emit_output if member is members[-1] else builder.emit
-                local[member.var] = emit(call)
-        callee = builder.emit_func_output(local[members[-1].var])
-    call = builder.normalize(relax.Call(callee, inputs))
-    return relax.VarBinding(members[-1].var, call)
-
-
-def _is_size(arg: relax.Expr) -> bool:
-    """Tell whether an argument is a scalar of the shape arithmetic, not a tensor."""
-    return isinstance(arg, tirx.Var) and isinstance(arg.ty, tvm.ir.PrimType)
-
-
-def _symbols(member: relax.VarBinding) -> list[tirx.Var]:
-    """Return the symbolic sizes a call_tir needs: in its type and as explicit arguments."""
-    explicit = member.value.args[2:]
-    used = [v for e in explicit for v in relax_analysis.tir_vars_in_type(e.ty)]
-    return [*relax_analysis.tir_vars_in_type(member.var.ty), *used]

@@ -185,6 +185,33 @@ def test_match_cast_that_defines_a_symbol_stays_in_front():
     same_numbers(mod, result, (5,), (4,))
 
 
+def test_one_function_called_at_two_symbolic_shapes():
+    """A transpose and the transpose back are one PrimFunc, whose sizes mean two things."""
+    n, m = tirx.Var("n", "int64"), tirx.Var("m", "int64")
+    mod = lowered(lambda e, x: e(op.permute_dims(e(op.permute_dims(x)))), (n, m))
+    result = fused(mod)
+    assert len(structure(result)) == 1
+    same_numbers(mod, result, (3, 5))
+
+
+def test_sizes_stated_to_be_equal_keep_their_own_names():
+    """x and y have sizes known to agree only by a match_cast, as on both sides of a skip."""
+    n, m = tirx.Var("n", "int64"), tirx.Var("m", "int64")
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", R.Tensor((n, 4), "float32"))
+    y = relax.Var("y", R.Tensor((m, 4), "float32"))
+    with builder.function("main", [x, y]):
+        with builder.dataflow():
+            grown = builder.emit(op.exp(builder.emit(op.nn.relu(y))))
+            cast = builder.match_cast(grown, R.Tensor((n, 4), "float32"))
+            out = builder.emit_output(builder.emit(op.tanh(builder.emit(op.add(x, cast)))))
+        builder.emit_func_output(out)
+    mod = relax.transform.LegalizeOps()(builder.get())
+    result = fused(mod)
+    assert [str(b.var.ty.shape[0]) for b in result["main"].body.blocks[0].bindings][-1] == "n"
+    same_numbers(mod, result, (3, 4), (3, 4))
+
+
 def test_symbolic_chain_becomes_one_kernel():
     n = tirx.Var("n", "int64")
     mod = lowered(lambda e, x: e(op.exp(e(op.nn.relu(x)))), (n, 8))
