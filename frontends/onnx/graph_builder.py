@@ -349,14 +349,18 @@ class GraphBuilder:
         vector = self.expression(value)
         if value.dtype != "int64":
             vector = self._block.emit(relax.op.astype(vector, "int64"))
+        symbols = [self.fresh_symbol(value.name or "n") for _ in range(length)]
+        self.check_sizes(vector, symbols)
+        return symbols
+
+    def check_sizes(self, vector: relax.Expr, sizes: Sequence[Dim]) -> None:
+        """Read an int64 vector at run time: symbols get its elements, numbers must equal them."""
         shape = self._block.emit(
             relax.op.call_pure_packed(
-                "vm.builtin.tensor_to_shape", vector, ty_args=relax.ShapeType(ndim=length)
+                "vm.builtin.tensor_to_shape", vector, ty_args=relax.ShapeType(ndim=len(sizes))
             )
         )
-        symbols = [self.fresh_symbol(value.name or "n") for _ in range(length)]
-        self._block.match_cast(shape, relax.ShapeType(symbols))
-        return symbols
+        self._block.match_cast(shape, relax.ShapeType([prim(size) for size in sizes]))
 
     def fresh_symbol(self, hint: str) -> tirx.Var:
         """Return a new symbolic dimension."""

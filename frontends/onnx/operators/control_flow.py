@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 from tvm import relax, tirx
 from tvm.relax import op as R
 
@@ -22,6 +23,9 @@ def conditional(op: Op) -> list[Value]:
         branch = "then_branch" if bool(condition.reshape(-1)[0]) else "else_branch"
         return op.run_subgraph(op.attr(branch))
     builder = op.builder
+    if _drops_axes_of_size_one(op.attr("then_branch"), op.attr("else_branch")):
+        _require(op)
+        return op.run_subgraph(op.attr("then_branch"))
     visible = builder.known_symbols()
 
     def define(branch: str) -> PrivateFunction:
@@ -50,6 +54,30 @@ def conditional(op: Op) -> list[Value]:
         for one, two, item in zip(left, right, items, strict=True)
     ]
     return with_tensors(then.results, iter(tensors))
+
+
+def _drops_axes_of_size_one(then: onnx.GraphProto, other: onnx.GraphProto) -> bool:
+    """Tell whether an If is how PyTorch exports `squeeze(axis)`: Squeeze, or else Identity.
+
+    PyTorch leaves an axis of another size in place, so the rank of the result depends on a size.
+    What reads the result is nearly always made for one rank, the one without the axis.
+    """
+    steps = [[node for node in graph.node if node.op_type != "Constant"] for graph in (then, other)]
+    if [[node.op_type for node in nodes] for nodes in steps] != [["Squeeze"], ["Identity"]]:
+        return False
+    (squeeze,), (identity,) = steps
+    results = [list(graph.output) for graph in (then, other)]
+    return (
+        squeeze.input[0] == identity.input[0]
+        and [output.name for output in results[0]] == list(squeeze.output)
+        and [output.name for output in results[1]] == list(identity.output)
+    )
+
+
+def _require(op: Op) -> None:
+    """Stop the run when the condition does not hold: the other branch is not compiled."""
+    holds = op.emit(R.astype(R.reshape(op.x(0), relax.ShapeExpr([1])), "int64"))
+    op.builder.check_sizes(holds, [1])
 
 
 def common_dims(

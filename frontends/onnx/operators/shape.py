@@ -125,7 +125,12 @@ def _squeeze(op: Op, axes: list[int] | None) -> relax.Expr:
     for axis in axes:
         if is_static(dims[axis]) and dims[axis] != 1:
             raise InvalidModel(f"axis {axis} has size {dims[axis]}, not 1")
-    return reshape_to(op, op.x(), [dim for axis, dim in enumerate(dims) if axis not in axes])
+    x = op.x()
+    if not all(is_static(dims[axis]) for axis in axes):
+        # Nothing else would notice that the size is not 1: a reshape only renames the memory.
+        ones = [1 if axis in axes else dim for axis, dim in enumerate(dims)]
+        x = op.builder.match_tensor(x, ones, op.dtype())
+    return reshape_to(op, x, [dim for axis, dim in enumerate(dims) if axis not in axes])
 
 
 @converter("Unsqueeze", since=1)

@@ -126,6 +126,42 @@ def test_ranks_that_differ_are_refused() -> None:
         relaxc.compile(conditional(then, other), threads=1, progress=False)
 
 
+def squeezed_or_not(condition: list[onnx.NodeProto], given: dict[str, Any]) -> onnx.ModelProto:
+    """Return relu(x), squeezed if `c` holds, plus a vector; x has the shape [2, n]."""
+    return make_model(
+        [
+            *condition,
+            node("Relu", ["x"], ["y"]),
+            node("If", ["c"], ["z"],
+                 then_branch=graph([node("Squeeze", ["y", "one"], ["t"])], ["t"]),
+                 else_branch=graph([node("Identity", ["y"], ["e"])], ["e"])),
+            node("Add", ["z", "w"], ["o"]),
+        ],
+        {"x": ("float32", [2, "n"]), **given},
+        ["o"],
+        {"one": np.array([1]), "w": np.array([1, 2], "float32")},
+    )  # fmt: skip
+
+
+def test_a_squeeze_that_depends_on_a_symbolic_size() -> None:
+    # PyTorch's export of `x.squeeze(1)`: silero-vad is full of it.
+    sizes = [
+        node("Shape", ["x"], ["s"]),
+        node("Gather", ["s", "one"], ["n"]),
+        node("Equal", ["n", "one"], ["c"]),
+    ]
+    compiled = check(squeezed_or_not(sizes, {}), {"x": X[:2, :1]})
+    with pytest.raises(RuntimeError, match="mismatch"):
+        compiled(x=X[:2, :2])
+
+
+def test_the_branch_without_squeeze_is_refused_when_it_is_chosen() -> None:
+    model = squeezed_or_not([], {"c": ("bool", [])})
+    compiled = check(model, {"x": X[:2, :1], "c": np.array(True)})
+    with pytest.raises(RuntimeError, match="mismatch"):
+        compiled(x=X[:2, :1], c=np.array(False))
+
+
 STEP = [
     node("Cast", ["i"], ["fi"], to=FLOAT),
     node("Mul", ["s", "w"], ["s1"]),

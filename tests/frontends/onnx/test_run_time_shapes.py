@@ -66,6 +66,13 @@ def test_squeeze() -> None:
     assert_equal(model(X[:1, 0, :1], np.array([0, 1])), X[0, 0, 0].reshape(()))
 
 
+def test_squeeze_checks_a_symbolic_size() -> None:
+    model = compile_node("Squeeze", {"x": ("float32", [2, "n"])}, opset=11, axes=[1])
+    assert_equal(model(X[:, 0, :1]), X[:, 0, 0])
+    with pytest.raises(RuntimeError, match="mismatch"):
+        model(X[:, 0])
+
+
 def test_split_by_sizes() -> None:
     model = compile_node(
         "Split", {"x": ("float32", [2, 3, 4]), "sizes": ("int64", [3])}, outputs=3, axis=2
