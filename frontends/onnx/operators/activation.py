@@ -26,10 +26,23 @@ def leaky_relu(op: Op) -> relax.Expr:
     return R.nn.leakyrelu(op.x(), float(op.attr("alpha", 0.01)))
 
 
-@converter("PRelu")
+@converter("PRelu", since=1)
+def prelu_of_channels(op: Op) -> relax.Expr:
+    """Scale negative elements by one slope, or by one for each channel (opset 1 to 6)."""
+    slope = op.x(1)
+    if op.ndim(1) == 1 and op.ndim(0) > 2:
+        slope = op.emit(R.reshape(slope, [*op.shape(1), *[1] * (op.ndim(0) - 2)]))
+    return _prelu(op, slope)
+
+
+@converter("PRelu", since=7)
 def prelu(op: Op) -> relax.Expr:
     """Scale negative elements by a slope that broadcasts to x."""
-    x, slope = op.x(0), op.x(1)
+    return _prelu(op, op.x(1))
+
+
+def _prelu(op: Op, slope: relax.Expr) -> relax.Expr:
+    x = op.x(0)
     negative = op.emit(R.less(x, op.const(0)))
     return R.where(negative, op.emit(R.multiply(x, slope)), x)
 

@@ -352,17 +352,15 @@ def test_casts() -> None:
     check("Cast", x, types={"y0": TensorProto.BOOL}, to=TensorProto.BOOL)
 
 
-@pytest.mark.parametrize("kind", [TensorProto.INT4, TensorProto.FLOAT8E4M3FNUZ])
-def test_casts_that_cannot_be_computed_are_refused(kind: int) -> None:
-    model = make_model(
-        [helper.make_node("Cast", ["x"], ["y"], to=kind)],
-        {"x": ("float32", [3])},
-        ["y"],
-        opset=21,
-        output_types={"y": kind},
-    )
-    with pytest.raises(UnsupportedOperator, match="Cast"):
-        import_onnx(model)
+@pytest.mark.parametrize("shape", [(2, 3, 4), (2, 3, 4, 5), (2, 3)])
+def test_slopes_of_channels_before_opset_7(shape: tuple[int, ...]) -> None:
+    x, slope = _floats(*shape), np.asarray([0.1, 0.5, -2], "float32")
+    model = make_model([helper.make_node("PRelu", ["x", "slope"], ["y"])],
+                       {"x": ("float32", shape), "slope": ("float32", (3,))},
+                       ["y"], opset=6)  # fmt: skip
+    (result,) = run_imported(model, {"x": x, "slope": slope})
+    by_channel = slope.reshape(3, *[1] * (len(shape) - 2))
+    np.testing.assert_array_equal(result, np.where(x < 0, x * by_channel, x))
 
 
 def test_gelu() -> None:

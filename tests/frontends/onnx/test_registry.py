@@ -17,7 +17,7 @@ def test_greatest_version_not_above_the_opset() -> None:
     assert old is not new
     assert find_converter("", "Clip", 6) is old
     assert find_converter("ai.onnx", "Clip", 99) is new
-    assert find_converter("", "Upsample", 6) is None
+    assert find_converter("", "GridSample", 15) is None
     assert find_converter("nowhere", "Clip", 11) is None
 
 
