@@ -120,7 +120,7 @@ def _plan_block(
         members = [grouping.bindings[n] for n in group.nodes]
         fused = kernels.add(members)
         if fused is None:
-            ctx.log.decline(NAME, members[-1].var.name, "a symbolic size is not derivable")
+            ctx.log.decline(NAME, members[-1].var.name, "a symbolic size cannot be handed over")
             continue
         plan.merged += len(members) - 1
         plan.replaced.update({n: None for n in group.nodes})

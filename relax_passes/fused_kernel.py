@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import tvm
+import tvm_ffi
 from tvm import relax, s_tir, tirx
 from tvm.relax import analysis as relax_analysis
 
@@ -37,7 +38,9 @@ class FusedKernels:
         self._fused: tvm.IRModule | None = None
 
     def add(self, members: Sequence[relax.VarBinding]) -> FusedGroup | None:
-        """Take call_tir bindings whose last gives the result; None if a size is not derivable."""
+        """Take call_tir bindings whose last gives the result; None if a size cannot be handed."""
+        if any(_calls_in_sizes(member) for member in members):
+            return None
         inner = {member.var for member in members}
         read = dict.fromkeys(
             arg for member in members for arg in member.value.args[1].fields if arg not in inner
@@ -115,6 +118,16 @@ class FusedKernels:
 def _is_size(arg: relax.Expr) -> bool:
     """Tell whether an argument is a scalar of the shape arithmetic, not a tensor."""
     return isinstance(arg, tirx.Var) and isinstance(arg.ty, tvm.ir.PrimType)
+
+
+def _calls_in_sizes(member: relax.VarBinding) -> bool:
+    """Tell whether a size is computed by an intrinsic, such as if_then_else or floor.
+
+    FuseTIR visits the sizes in the types of a group and takes an intrinsic there for an operator.
+    """
+    found: list[tvm.ir.Call] = []
+    tvm_ffi.structural_walk(member.var.ty, (tvm.ir.Call, found.append), order="pre")
+    return bool(found)
 
 
 def _symbols(member: relax.VarBinding) -> list[tirx.Var]:

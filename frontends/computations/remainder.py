@@ -16,9 +16,12 @@ def remainder(a: Any, b: Any, *, of_dividend: bool) -> Any:
     """
     dtype = str(a.ty)
     if "float" not in dtype:
-        divisor = tirx.Select(b == as_dtype(0, dtype), as_dtype(1, dtype), b)
-        result = tirx.truncmod(a, divisor) if of_dividend else tirx.floormod(a, divisor)
-        return tirx.Select(b == as_dtype(0, dtype), as_dtype(0, dtype), result)
+        # By 1 instead of 0 or -1: that gives 0, too, and processors trap 1 % 0 and lowest % -1.
+        trap = b == as_dtype(0, dtype)
+        if not dtype.startswith("u"):
+            trap = tirx.any(trap, b == as_dtype(-1, dtype))
+        divisor = tirx.Select(trap, as_dtype(1, dtype), b)
+        return tirx.truncmod(a, divisor) if of_dividend else tirx.floormod(a, divisor)
     wide = "float32" if dtype in ("float16", "bfloat16") else dtype
     a, b = as_dtype(a, wide), as_dtype(b, wide)
     rest = tirx.Mod(a, b)  # for floats this is fmod; the intrinsic of that name has no code

@@ -65,8 +65,22 @@ def binary(op: Op) -> relax.Expr:
 
 @converter("Div")
 def div(op: Op) -> relax.Expr:
-    """Divide; integers are rounded toward zero."""
-    return R.divide(*operands(op))
+    """Divide; integers are rounded toward zero, and an integer divided by 0 is 0, as in NumPy.
+
+    Processors trap 1 / 0 and lowest / -1 of integers: the process would end.
+    """
+    left, right = operands(op)
+    known = op.constant(1)
+    if is_float(op.dtype()) or (known is not None and not np.isin(known, [0, -1]).any()):
+        return R.divide(left, right)
+    by_zero = op.emit(R.equal(right, op.const(0)))
+    trap, other = by_zero, op.const(0)
+    if not op.dtype().startswith("uint"):
+        by_minus_one = op.emit(R.equal(right, op.const(-1)))
+        trap = op.emit(R.logical_or(by_zero, by_minus_one))
+        other = op.emit(R.where(by_minus_one, op.emit(R.subtract(other, left)), other))
+    divisor = op.emit(R.where(trap, op.const(1), right))
+    return R.where(trap, other, op.emit(R.divide(left, divisor)))
 
 
 @converter("Pow")

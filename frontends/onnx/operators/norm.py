@@ -126,7 +126,7 @@ def _full_size(op: Op, place: int, sizes: Sequence[Any]) -> relax.Expr:
     if list(op.shape(place)) == list(sizes):
         return op.x(place)
     known = op.constant(place)
-    if known is not None:
+    if known is not None and all_static(sizes):
         return op.const(np.broadcast_to(known, [int(size) for size in sizes]))
     return op.emit(R.broadcast_to(op.x(place), relax.ShapeExpr(list(sizes))))
 

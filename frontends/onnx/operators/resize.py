@@ -199,7 +199,10 @@ def _plan_by_scales(
 
 
 def scaled(op: Op, length: Dim, scale: float) -> Dim:
-    """Return floor(length * scale); a symbolic length takes integer and 1/integer scales."""
+    """Return floor(length * scale), of a symbolic length in integers where scale is a fraction.
+
+    TVM's bounds of loops know integer division, and nothing of `floor`.
+    """
     if is_static(length):
         return math.floor(float(np.float32(length) * np.float32(scale)))
     if float(scale).is_integer():
@@ -207,6 +210,9 @@ def scaled(op: Op, length: Dim, scale: float) -> Dim:
     inverse = 1.0 / scale
     if abs(inverse - round(inverse)) < 1e-6:
         return op.arithmetic.truncdiv(length, round(inverse))
+    above, below = float(scale).as_integer_ratio()
+    if below <= 1024:  # 1.5 and 0.75, not 0.3: exact in float32, too
+        return op.arithmetic.truncdiv(length * above, below)
     product = tirx.Cast("float32", length) * tirx.const(scale, "float32")
     return tirx.Cast("int64", tirx.floor(product))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from tvm.relax import op as R
 
 from frontends.computations import run_time_dims
 from frontends.errors import InvalidModel
-from frontends.onnx.dims import Dim, all_static, is_static
+from frontends.onnx.dims import Dim, all_static, is_static, prim
 from frontends.onnx.op import Op, normalize_axis
 from frontends.onnx.operators.run_time_size import read_sizes
 from frontends.onnx.registry import converter
@@ -84,7 +85,16 @@ def _reshape_at_run_time(op: Op) -> relax.Expr:
     def compute(wanted: te.Tensor, have: list[Any] | None = None) -> te.Tensor:
         return run_time_dims.reshaped_dims(wanted, have or [], copy_zeros)
 
+    def count(sizes: te.Tensor) -> te.Tensor:
+        each = [sizes[axis] for axis in range(int(sizes.shape[0]))]
+        product = functools.reduce(lambda left, right: left * right, each)
+        negative = tirx.any(*(size < 0 for size in each))
+        return te.compute((1,), lambda _: tirx.Select(negative, prim(-1), product), name="count")
+
     dims = op.te(compute, op.x(1), name="reshaped_dims", dims=op.shape())
+    # Nothing else would notice that elements are left over: a reshape only renames the memory.
+    elements = op.te(count, dims, name="count_elements")
+    op.builder.check_sizes(elements, [op.arithmetic.product(op.shape())])
     return reshape_to(op, op.x(), read_sizes(op, dims))
 
 

@@ -9,7 +9,8 @@ import pytest
 from onnx import TensorProto, helper
 
 import relaxc
-from tests.frontends.onnx.run_model import make_model
+from tests.frontends.onnx.compiled import node_model
+from tests.frontends.onnx.run_model import make_model, run_reference
 
 X = np.random.default_rng(0).standard_normal((2, 3, 4)).astype("float32")
 
@@ -132,3 +133,56 @@ def test_dropout_in_training_keeps_the_mean() -> None:
     assert_equal(again, y)
     y, mask = compiled(x, np.array(0.0, "float32"), np.array(True))
     assert mask.all() and (y == x).all()
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8"])
+@pytest.mark.parametrize("attrs", [{}, {"fmod": 1}])
+@pytest.mark.parametrize("op", ["Div", "Mod"])
+def test_integer_division_never_ends_the_process(op: str, attrs: dict, dtype: str) -> None:
+    """By 0 it gives 0, and the lowest number by -1 wraps; x86 traps both."""
+    if op == "Div" and attrs:
+        pytest.skip("fmod is Mod's")
+    a, b = np.array([7, 1, 6], dtype), np.array([2, 0, 3], dtype)
+    source = node_model(op, [a, b], 1, symbolic={0: ["n"], 1: ["n"]}, **attrs)
+    model = relaxc.compile(source, threads=1, progress=False)
+    assert_equal(model(a, b), np.array([3, 0, 2] if op == "Div" else [1, 0, 0], dtype))
+    if dtype != "uint8":
+        lowest = np.array([np.iinfo(dtype).min, -7], dtype)
+        want = np.array([lowest[0], 7] if op == "Div" else [0, 0], dtype)
+        assert_equal(model(lowest, np.array([-1, -1], dtype)), want)
+
+
+@pytest.mark.parametrize("scale", [1.5, 0.75])
+def test_sizes_computed_by_an_intrinsic_are_not_fused_and_compile(scale: float) -> None:
+    """FuseTIR took `floor` and `if_then_else` in the sizes of a group for operators."""
+    nodes = [
+        helper.make_node("Resize", ["x", "", "scales"], ["r"], mode="nearest",
+                         coordinate_transformation_mode="asymmetric", nearest_mode="floor"),
+        helper.make_node("Relu", ["r"], ["a"]),
+        helper.make_node("ConvTranspose", ["a", "w"], ["t"], strides=[2, 2], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["t"], ["y"]),
+    ]  # fmt: skip
+    fixed = {"scales": np.array([1, 1, 1, scale], "float32"), "w": np.ones((1, 1, 3, 3), "float32")}
+    model = make_model(nodes, {"x": ("float32", [1, 1, "h", "w_"])}, ["y"], fixed)
+    compiled = relaxc.compile(model, threads=1, progress=False)
+    for shape in ((1, 1, 3, 4), (1, 1, 5, 7)):
+        x = np.resize(X, shape)
+        (want,) = run_reference(model, {"x": x})
+        np.testing.assert_allclose(compiled(x), want, rtol=1e-5, atol=1e-5)
+
+
+def test_layer_norm_broadcasts_a_constant_scale_over_symbolic_sizes() -> None:
+    node = helper.make_node("LayerNormalization", ["x", "scale"], ["y"], axis=-2)
+    fixed = {"scale": np.arange(4, dtype="float32")}
+    model = make_model([node], {"x": ("float32", ["a", "b", 4])}, ["y"], fixed)
+    compiled = relaxc.compile(model, threads=1, progress=False)
+    (want,) = run_reference(model, {"x": X})
+    np.testing.assert_allclose(compiled(X), want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [[2, 3], [5, -1], [-1, -1], [-3, -4], [2**40, 2**40]])
+def test_reshape_to_another_number_of_elements_is_refused(shape: list[int]) -> None:
+    """It gave a part of the elements, or read beyond them."""
+    model = compile_node("Reshape", {"x": ("float32", ["a", 6]), "shape": ("int64", [2])})
+    with pytest.raises(Exception, match="(?i)match|shape|dim"):
+        model(np.zeros((2, 6), "float32"), np.array(shape))
