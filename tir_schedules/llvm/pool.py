@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tvm import s_tir, te, tirx
 from tvm.s_tir.schedule import SBlockRV
+from tvm.sym import Analyzer
 
 from tir_schedules.llvm.blocks import PARALLEL_WORK, extents, points, vectorize_wide
 from tir_schedules.llvm.register_tile import anchored_rule
@@ -44,11 +45,15 @@ def pool_extent(
     """
     span = size + (before + after - (kernel - 1) * dilation - 1)
     if not ceil_mode:
-        return span // stride + 1 if isinstance(span, int) else tirx.indexdiv(span, stride) + 1
+        return span // stride + 1 if isinstance(span, int) else _windows(span, stride)
     if isinstance(span, int) and isinstance(size, int):
         count = -(-span // stride) + 1
         return count - 1 if (count - 1) * stride >= size + before else count
-    return tirx.indexdiv(span + (stride - 1), stride) + 1
+    return _windows(span + (stride - 1), stride)
+
+
+def _windows(span: tirx.Expr, stride: int) -> tirx.Expr:
+    return Analyzer().simplify(tirx.indexdiv(span, stride) + 1)
 
 
 def pool2d_nchwc(

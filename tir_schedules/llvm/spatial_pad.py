@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tvm import te, tirx
+from tvm.sym import Analyzer
 
 PAD = "pad_border"
 
@@ -45,11 +46,15 @@ def pad_border(
 def out_extent(
     size: tirx.Expr | int, before: int, after: int, kernel: int, stride: int, dilation: int
 ) -> tirx.Expr | int:
-    """Return how many windows of a kernel fit along one padded axis."""
+    """Return how many windows of a kernel fit along one padded axis, as simple as it gets.
+
+    A symbolic extent is part of the types that the next layers start from, and of every index
+    into the result: unless it is simplified, it grows with the depth of the network.
+    """
     span = size + (before + after - (kernel - 1) * dilation - 1)
     if isinstance(span, int):
         return span // stride + 1
-    return tirx.indexdiv(span, stride) + 1
+    return Analyzer().simplify(tirx.indexdiv(span, stride) + 1)
 
 
 def static(size: tirx.Expr | int) -> tirx.Expr | int:
