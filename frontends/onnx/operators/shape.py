@@ -13,7 +13,7 @@ from frontends.computations import run_time_dims
 from frontends.errors import InvalidModel
 from frontends.onnx.dims import Dim, all_static, is_static, prim
 from frontends.onnx.op import Op, normalize_axis
-from frontends.onnx.operators.run_time_size import read_sizes
+from frontends.onnx.operators.run_time_size import read_sizes, require
 from frontends.onnx.registry import converter
 from frontends.onnx.value import Value, dim_array
 
@@ -225,6 +225,8 @@ def _split(op: Op, sizes: list[Dim] | None) -> list[relax.Expr]:
     total = op.arithmetic.simplify(sum(sizes))
     if is_static(total) and is_static(length) and total != length:
         raise InvalidModel(f"the sizes {sizes} do not add up to {length}")
+    if op.has(1) and not op.arithmetic.equal(total, length):
+        require(op, lambda dims: dims[0] == dims[1], [total, length], "sizes_add_up")
     if outputs == 1:
         return [op.x()]
     if all_static(sizes) and is_static(length) and min(sizes) > 0:
@@ -265,7 +267,9 @@ def expand(op: Op) -> Any:
     have = [1] * (rank - len(have)) + have
     wanted = [1] * (rank - len(wanted)) + wanted
     dims: list[Dim] = []
+    loose = False
     for left, right in zip(have, wanted, strict=True):
+        unproved = not op.arithmetic.equal(left, right)
         if is_static(left) and left == 1:
             dims.append(right)
         elif is_static(right) and right == 1 or op.arithmetic.equal(left, right):
@@ -273,13 +277,36 @@ def expand(op: Op) -> Any:
         elif is_static(left) and is_static(right):
             raise InvalidModel(f"{have} does not broadcast with {wanted}")
         else:
-            # A size known only at run time next to one that is not 1: they must be equal.
             dims.append(left if is_static(left) else right)
+        if unproved and dims[-1] is left and not (is_static(right) and right == 1):
+            require(op, _is_one_or_the_other, [right, left], "broadcasts")
+        elif unproved and dims[-1] is right and not (is_static(left) and left == 1):
+            require(op, _is_one_or_the_other, [left, right], "broadcasts")
+            loose = True
     if rank == op.ndim() and all(
         op.arithmetic.equal(left, right) for left, right in zip(have, dims, strict=True)
     ):
         return op.value(0)
+    if loose:
+        return op.te(_broadcast_loosely, op.x(), name="expand", dims=dims)
     return R.broadcast_to(op.x(), relax.ShapeExpr(dims))
+
+
+def _broadcast_loosely(data: te.Tensor, dims: list[Any]) -> te.Tensor:
+    """Broadcast sizes of which it is not known whether they are 1; Relax takes them as not."""
+    added = len(dims) - len(data.shape)
+
+    def pick(*place: Any) -> Any:
+        own = zip(data.shape, place[added:], strict=True)
+        return data[
+            tuple(tirx.Select(size == 1, prim(0), index.astype("int64")) for size, index in own)
+        ]
+
+    return te.compute(dims, pick, name="expand")
+
+
+def _is_one_or_the_other(dims: list[Any]) -> Any:
+    return tirx.any(dims[0] == 1, dims[0] == dims[1])
 
 
 @converter("Tile")

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from frontends.errors import UnsupportedOperator
-from frontends.onnx import import_onnx
 from tests.frontends.onnx.run_model import assert_like_reference, make_model, run_imported
 
 RNG = np.random.default_rng(7)

@@ -186,3 +186,27 @@ def test_reshape_to_another_number_of_elements_is_refused(shape: list[int]) -> N
     model = compile_node("Reshape", {"x": ("float32", ["a", 6]), "shape": ("int64", [2])})
     with pytest.raises(Exception, match="(?i)match|shape|dim"):
         model(np.zeros((2, 6), "float32"), np.array(shape))
+
+
+def test_parts_that_do_not_add_up_are_refused() -> None:
+    """It read beyond the tensor."""
+    node = helper.make_node("Split", ["x", "sizes"], ["a", "b"], axis=1)
+    model = make_model([node], {"x": ("float32", ["n", "m"]), "sizes": ("int64", [2])}, ["a", "b"])
+    compiled = relaxc.compile(model, threads=1, progress=False)
+    x = np.arange(8, dtype="float32").reshape(2, 4)
+    a, b = compiled(x, np.array([3, 1]))
+    assert_equal(np.concatenate([a, b], 1), x)
+    with pytest.raises(Exception, match="(?i)match"):
+        compiled(x, np.array([3, 9]))
+
+
+def test_expanding_to_a_shape_that_does_not_fit_is_refused() -> None:
+    """It read beyond the tensor."""
+    compiled = compile_node("Expand", {"x": ("float32", ["n", 3]), "shape": ("int64", [2])})
+    x = np.array([[1, 2, 3]], "float32")
+    assert_equal(compiled(x, np.array([2, 3])), np.repeat(x, 2, 0))
+    for wrong in ([2, 2], [0, 2], [2, 7]):
+        with pytest.raises(Exception, match="(?i)match"):
+            compiled(x, np.array(wrong))
+    with pytest.raises(Exception, match="(?i)match"):
+        compiled(np.ones((4, 3), "float32"), np.array([2, 3]))
