@@ -67,6 +67,14 @@ def test_every_peer_is_timed_once_whatever_the_budget() -> None:
     assert [len(r.samples) for r in results] == [1, 1]
 
 
+def test_a_turn_outlasts_the_spinning_threads_of_the_one_before() -> None:
+    """Several runs of a quick engine go untimed before each that is timed."""
+    quick = FakePeer("relaxc")
+    (result,) = measure_side_by_side([quick], "m", X, threads=1, rounds=2)
+    assert len(result.samples) == 2
+    assert quick.log.count("run") > 1 + 2 * len(result.samples)
+
+
 def test_relaxc_alone_has_no_reference() -> None:
     (ours,) = measure_side_by_side([FakePeer("relaxc")], "m", X, threads=1, rounds=1)
     assert ours.relative_error is None and ours.seconds is not None
