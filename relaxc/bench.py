@@ -14,8 +14,8 @@ from relaxc.check import compare_outputs
 from relaxc.peers import Peer
 
 # Worker threads of an engine spin for a while after a run and slow down whoever follows: with two
-# cores, a 6 ms run right after ONNX Runtime's took up to 49 ms. A turn starts with runs that are not
-# timed, for this long (seconds); beside a run of half a second the spinning does not show.
+# cores, a 6 ms run right after ONNX Runtime's took up to 49 ms. A turn starts with runs that are
+# not timed, for this long (seconds); beside a run of half a second the spinning does not show.
 _SETTLE_SECONDS = 0.05
 _SPIN_MATTERS_BELOW = 0.5
 
@@ -44,9 +44,9 @@ def measure_side_by_side(
     """Time the peers in turns, so that a noisy moment hits all of them alike.
 
     ONNX Runtime, or else the first peer that is not relaxc, is the reference for the relative
-    error; with none, no error is reported. A turn is some runs that are not timed, which outlast the
-    spinning threads of the engine before, and one that is. A peer takes part in every round until
-    it has used its share of `budget_seconds`, and in one at least.
+    error; with none, no error is reported. A turn is some runs that are not timed, which outlast
+    the spinning threads of the engine before, and one that is. A peer takes part in every round
+    until it has used its share of `budget_seconds`, and in one at least.
 
     Returns:
         One `Measurement` per peer, in order; one that cannot run says why in `skipped`.
