@@ -269,19 +269,18 @@ def expand(op: Op) -> Any:
     dims: list[Dim] = []
     loose = False
     for left, right in zip(have, wanted, strict=True):
-        unproved = not op.arithmetic.equal(left, right)
         if is_static(left) and left == 1:
             dims.append(right)
         elif is_static(right) and right == 1 or op.arithmetic.equal(left, right):
             dims.append(left)
         elif is_static(left) and is_static(right):
             raise InvalidModel(f"{have} does not broadcast with {wanted}")
-        else:
-            dims.append(left if is_static(left) else right)
-        if unproved and dims[-1] is left and not (is_static(right) and right == 1):
+        elif is_static(left):
             require(op, _is_one_or_the_other, [right, left], "broadcasts")
-        elif unproved and dims[-1] is right and not (is_static(left) and left == 1):
+            dims.append(left)
+        else:
             require(op, _is_one_or_the_other, [left, right], "broadcasts")
+            dims.append(right)
             loose = True
     if rank == op.ndim() and all(
         op.arithmetic.equal(left, right) for left, right in zip(have, dims, strict=True)

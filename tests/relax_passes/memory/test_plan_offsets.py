@@ -8,6 +8,7 @@ import pytest
 
 from relax_passes.memory.plan_offsets import STRATEGIES, plan_offsets
 from relax_passes.memory.verify_plan import OverlapError, verify_offsets
+from tests.relax_passes.memory.planted import tiling
 
 # The worked example of the MiniMalloc paper (Moffitt, ASPLOS 2024), which fits into 12 bytes.
 WORKED_EXAMPLE = [(0, 3, 4), (3, 9, 4), (0, 9, 4), (9, 21, 4), (0, 21, 4)]
@@ -50,19 +51,7 @@ def test_worked_example_meets_its_bound():
 
 def test_search_closes_most_of_the_gap_that_greedy_leaves():
     """A tiling of a 32 x 32 square by 60 rectangles has a perfect plan; greedy misses it."""
-    tiles = [(0, 32, 0, 32)]
-    rng = random.Random(3)
-    while len(tiles) < 60:
-        lower, upper, low, high = tiles.pop(0)
-        if rng.random() < 0.5 and upper - lower > 1:
-            cut = rng.randrange(lower + 1, upper)
-            tiles += [(lower, cut, low, high), (cut, upper, low, high)]
-        elif high - low > 1:
-            cut = rng.randrange(low + 1, high)
-            tiles += [(lower, upper, low, cut), (lower, upper, cut, high)]
-        else:
-            tiles.append((lower, upper, low, high))
-    buffers = [(lower, upper, high - low) for lower, upper, low, high in tiles]
+    buffers = tiling(3, count=60, steps=32, capacity=32)
     plan = plan_offsets(buffers, alignment=1)
     verify_offsets(buffers, plan.offsets, plan.peak, alignment=1)
     greedy = plan_offsets(buffers, strategy="greedy_by_size", alignment=1)

@@ -1,4 +1,4 @@
-"""Operators whose sizes are computed at run time, against ONNX Runtime."""
+"""Range, Slice and reductions by bounds and axes read at run time, against ONNX Runtime."""
 
 from __future__ import annotations
 
