@@ -7,7 +7,9 @@ convolutions that differed in their weights.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
+from dataclasses import dataclass
 
 import numpy as np
 import tvm
@@ -17,18 +19,35 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from relax_passes.constant_values import array_of
 from relax_passes.pass_base import PassContext, graph_pass
+from relax_passes.pass_options import option
 
 # Two calls of these give two results.
 _DISTINCT = ("relax.random", "relax.call_", "relax.memory.", "relax.builtin.", "relax.print")
 _SAMPLES = 64
 
 
-@graph_pass(name="eliminate_common_subexpressions", phase="canonicalize")
+@dataclass(frozen=True)
+class MergeOptions:
+    """Which constants are looked into."""
+
+    max_constant_bytes: int | None = option(
+        None,
+        "constants above this many bytes are equal only if they are one object; none compares all",
+        at_least=0,
+    )
+
+
+@graph_pass(
+    name="eliminate_common_subexpressions",
+    phase="canonicalize",
+    options=MergeOptions,
+    aliases=("cse",),
+)
 def eliminate_common_subexpressions(
-    mod: tvm.IRModule, ctx: PassContext
+    mod: tvm.IRModule, ctx: PassContext, options: MergeOptions
 ) -> tuple[tvm.IRModule, bool]:
     """Compute what is computed twice once; constants are equal when their values are."""
-    rewriter = _Merge(mod)
+    rewriter = _Merge(mod, options)
     for name, func in mod.functions_items():
         if isinstance(func, relax.Function):
             rewriter.builder_.update_func(name, rewriter.visit_expr(func))
@@ -39,9 +58,13 @@ def eliminate_common_subexpressions(
 
 
 class ConstantNumbers:
-    """Numbers constants so that two have the same number exactly when their values are equal."""
+    """Numbers constants so that two have the same number exactly when their values are equal.
 
-    def __init__(self) -> None:
+    One above `max_bytes` shares its number with none.
+    """
+
+    def __init__(self, max_bytes: int | None = None) -> None:
+        self._max_bytes = max_bytes
         self._by_identity: dict[tvm.ir.GenericConst, int] = {}
         self._by_sample: dict[Hashable, list[tuple[np.ndarray, int]]] = {}
         self._next = 0
@@ -55,6 +78,8 @@ class ConstantNumbers:
 
     def _look_up(self, constant: tvm.ir.GenericConst) -> int:
         if not isinstance(constant.value, tvm.runtime.Tensor):
+            return self._new()
+        if self._max_bytes is not None and _byte_count(constant) > self._max_bytes:
             return self._new()
         value = array_of(constant)
         bits = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
@@ -73,12 +98,17 @@ class ConstantNumbers:
         return self._next
 
 
+def _byte_count(constant: tvm.ir.GenericConst) -> int:
+    value = constant.value
+    return math.prod(value.shape) * tvm.runtime.DataType(str(value.dtype)).itemsize
+
+
 @mutator
 class _Merge(PyExprMutator):
-    def __init__(self, mod: tvm.IRModule) -> None:
+    def __init__(self, mod: tvm.IRModule, options: MergeOptions) -> None:
         super().__init__(mod)
         self.count = 0
-        self.constants = ConstantNumbers()
+        self.constants = ConstantNumbers(options.max_constant_bytes)
         self.known: dict[Hashable, list[tuple[tvm.ir.Call, relax.Var]]] = {}
 
     def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:

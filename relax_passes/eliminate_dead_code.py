@@ -8,7 +8,7 @@ from tvm import relax
 from relax_passes.pass_base import PassContext, graph_pass
 
 
-@graph_pass(name="eliminate_dead_code", phase="canonicalize")
+@graph_pass(name="eliminate_dead_code", phase="canonicalize", aliases=("dce",))
 def eliminate_dead_code(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool]:
     """Remove bindings that nothing reads and private functions that nothing calls."""
     before = _size(mod)

@@ -7,6 +7,7 @@ runs once; a further round folds what depended on them.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import tvm
 from tvm import relax
@@ -17,25 +18,35 @@ from relax_passes.constant_evaluation import evaluate, tensor_operands
 from relax_passes.constant_values import array_of, constant_from
 from relax_passes.lowering.rule import dtype_of, static_shape
 from relax_passes.pass_base import PassContext, graph_pass
+from relax_passes.pass_options import option
 
-# A larger result is folded only if it is not larger than what it is made from.
-_MAX_GROWN_BYTES = 1 << 20
 _IMPURE = ("relax.random", "relax.call_", "relax.memory.", "relax.builtin.", "relax.print")
 
 
-@graph_pass(name="fold_constant", phase="canonicalize")
-def fold_constant(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool]:
+@dataclass(frozen=True)
+class FoldOptions:
+    """What is worth its bytes in the compiled file."""
+
+    max_grown_bytes: int = option(
+        1 << 20, "largest constant made from smaller ones, in bytes", at_least=0
+    )
+
+
+@graph_pass(name="fold_constant", phase="canonicalize", options=FoldOptions)
+def fold_constant(
+    mod: tvm.IRModule, ctx: PassContext, options: FoldOptions
+) -> tuple[tvm.IRModule, bool]:
     """Compute at compile time what depends on constants only."""
     total = 0
     folding = True
     while folding:
-        mod, count, rest = _round(mod, {})
+        mod, count, rest = _round(mod, {}, options)
         total += count
         results = _run(rest)
         folding = bool(results)
         if folding:
             # The variables of `rest` are those of the rewritten module: replace them there.
-            mod, count, _ = _round(mod, results)
+            mod, count, _ = _round(mod, results, options)
             total += count
     if not total:
         return mod, False
@@ -44,7 +55,7 @@ def fold_constant(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bo
     return relax.transform.DeadCodeElimination()(cleaned), True
 
 
-def is_foldable(call: tvm.ir.Call) -> bool:
+def is_foldable(call: tvm.ir.Call, options: FoldOptions) -> bool:
     """Return whether a call is pure, has constant operands, and a result of reasonable size."""
     if not isinstance(call.op, tvm.ir.Op) or call.op.name.startswith(_IMPURE):
         return False
@@ -60,7 +71,7 @@ def is_foldable(call: tvm.ir.Call) -> bool:
         return False
     grown = _byte_count(call)
     return grown is not None and grown <= max(
-        _MAX_GROWN_BYTES, sum(_byte_count(operand) or 0 for operand in operands)
+        options.max_grown_bytes, sum(_byte_count(operand) or 0 for operand in operands)
     )
 
 
@@ -80,24 +91,24 @@ def _byte_count(value: relax.Expr) -> int | None:
 
 
 def _round(
-    mod: tvm.IRModule, results: dict[relax.Var, tvm.ir.GenericConst]
+    mod: tvm.IRModule, results: dict[relax.Var, tvm.ir.GenericConst], options: FoldOptions
 ) -> tuple[tvm.IRModule, int, list[tuple[relax.Var, tvm.ir.Call]]]:
     """Fold once; also return how much was folded, and the constant calls NumPy cannot do."""
-    rewriter = _Fold(mod, results)
+    rewriter = _Fold(mod, results, options)
     rewritten = {}
     for name, func in mod.functions_items():
         if isinstance(func, relax.Function):
             rewritten[name] = rewriter.visit_expr(func)
     if not rewriter.count:
-        rest = _constant_calls(mod)
+        rest = _constant_calls(mod, options)
         return mod, 0, rest
     for name, func in rewritten.items():
         rewriter.builder_.update_func(name, func)
     new = canonicalize_bindings(rewriter.builder_.get())
-    return new, rewriter.count, _constant_calls(new)
+    return new, rewriter.count, _constant_calls(new, options)
 
 
-def _constant_calls(mod: tvm.IRModule) -> list[tuple[relax.Var, tvm.ir.Call]]:
+def _constant_calls(mod: tvm.IRModule, options: FoldOptions) -> list[tuple[relax.Var, tvm.ir.Call]]:
     found = []
     for func in mod.functions.values():
         if not isinstance(func, relax.Function):
@@ -105,7 +116,7 @@ def _constant_calls(mod: tvm.IRModule) -> list[tuple[relax.Var, tvm.ir.Call]]:
         for block in func.body.blocks:
             for binding in block.bindings:
                 value = binding.value
-                if isinstance(value, tvm.ir.Call) and is_foldable(value):
+                if isinstance(value, tvm.ir.Call) and is_foldable(value, options):
                     found.append((binding.var, value))
     return found
 
@@ -132,8 +143,14 @@ def _run(calls: list[tuple[relax.Var, tvm.ir.Call]]) -> dict[relax.Var, tvm.ir.G
 
 @mutator
 class _Fold(PyExprMutator):
-    def __init__(self, mod: tvm.IRModule, results: dict[relax.Var, tvm.ir.GenericConst]) -> None:
+    def __init__(
+        self,
+        mod: tvm.IRModule,
+        results: dict[relax.Var, tvm.ir.GenericConst],
+        options: FoldOptions,
+    ) -> None:
         super().__init__(mod)
+        self.options = options
         self.count = 0
         self.results = results
         self.known: dict[relax.Var, tvm.ir.GenericConst] = {}
@@ -145,7 +162,7 @@ class _Fold(PyExprMutator):
             result = binding.value  # a name hides it from the passes that look for constants
         elif result is None and isinstance(binding.value, tvm.ir.Call):
             call = self.visit_expr(binding.value)
-            if isinstance(call, tvm.ir.Call) and is_foldable(call):
+            if isinstance(call, tvm.ir.Call) and is_foldable(call, self.options):
                 result = self._evaluate(call)
         if result is None:
             super().visit_var_binding_(binding)

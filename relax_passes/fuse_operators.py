@@ -20,15 +20,26 @@ from relax_passes.analysis.fusion_table import FUSION_TABLE, When
 from relax_passes.analysis.post_dominator import immediate_post_dominators
 from relax_passes.fused_kernel import FusedGroup, FusedKernels
 from relax_passes.pass_base import PassContext, graph_pass
+from relax_passes.pass_options import option
 
 NAME = "fuse_operators"
-# A fused kernel keeps its live values in registers; beyond this many compute blocks they spill and
-# the generated code outgrows the instruction cache.
-MAX_BLOCKS = 48
 
 
-@graph_pass(name=NAME, phase="fuse")
-def fuse_operators(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool]:
+@dataclass(frozen=True)
+class FuseOptions:
+    """How far fusion goes.
+
+    A fused kernel keeps its live values in registers; with too many compute blocks they spill and
+    the generated code outgrows the instruction cache.
+    """
+
+    max_blocks: int = option(48, "most compute blocks in one kernel; 1 fuses nothing", at_least=1)
+
+
+@graph_pass(name=NAME, phase="fuse", options=FuseOptions, aliases=("fuse",))
+def fuse_operators(
+    mod: tvm.IRModule, ctx: PassContext, options: FuseOptions
+) -> tuple[tvm.IRModule, bool]:
     """Fuse call_tir bindings of each function into one PrimFunc per region."""
     categories = _Categories(mod)
     kernels = FusedKernels(mod)
@@ -37,7 +48,7 @@ def fuse_operators(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, b
     for var, func in mod.functions.items():
         if isinstance(func, relax.Function):
             plans[var] = [
-                _plan_block(block, kernels, categories, ctx)
+                _plan_block(block, kernels, categories, ctx, options)
                 if isinstance(block, relax.DataflowBlock)
                 else block
                 for block in func.body.blocks
@@ -109,9 +120,13 @@ class _Plan:
 
 
 def _plan_block(
-    block: relax.DataflowBlock, kernels: FusedKernels, categories: _Categories, ctx: PassContext
+    block: relax.DataflowBlock,
+    kernels: FusedKernels,
+    categories: _Categories,
+    ctx: PassContext,
+    options: FuseOptions,
 ) -> _Plan:
-    grouping = _Grouping(list(block.bindings), categories)
+    grouping = _Grouping(list(block.bindings), categories, options.max_blocks)
     grouping.grow()
     plan = _Plan(grouping.bindings, {}, 0)
     for group in grouping.groups():
@@ -141,8 +156,10 @@ def _apply(plan: _Plan, kernels: FusedKernels, builder: relax.BlockBuilder) -> r
 class _Grouping:
     """Groups of one dataflow block, grown along post-dominators."""
 
-    def __init__(self, bindings: list[relax.Binding], categories: _Categories) -> None:
-        self.bindings = bindings
+    def __init__(
+        self, bindings: list[relax.Binding], categories: _Categories, max_blocks: int
+    ) -> None:
+        self.bindings, self._max_blocks = bindings, max_blocks
         index = {binding.var: i for i, binding in enumerate(bindings)}
         self.readers: list[list[int]] = [[] for _ in bindings]
         escapes = [not isinstance(binding.var, relax.DataflowVar) for binding in bindings]
@@ -198,7 +215,7 @@ class _Grouping:
                 return
             if producer.anchor is not None and not self._same_shape(node, inner):
                 return
-        if len(anchored) > 1 or sum(g.blocks for g in joined.values()) > MAX_BLOCKS:
+        if len(anchored) > 1 or sum(g.blocks for g in joined.values()) > self._max_blocks:
             return
         union = _Group(
             [n for g in joined.values() for n in g.nodes],

@@ -2,17 +2,17 @@
 
     canonicalize -> raise -> rewrite -> precision -> layout -> lower -> fuse -> schedule -> memory
 
-`Pipeline.run` carries a module through the phases, times every pass, checks the invariant of each
-phase boundary (`relax_passes.verify`) and, on request, dumps the module after each phase as
-TVMScript that parses back.
+`Pipeline.run` carries a module through the phases, records the time and the effect of every pass,
+checks the invariant of each phase boundary (`relax_passes.verify`; in debug mode that of each pass
+too) and, on request, dumps the module after each phase as TVMScript that parses back.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import tvm
 
@@ -27,15 +27,19 @@ from relax_passes.fold_padding import fold_padding
 from relax_passes.fuse_operators import fuse_operators
 from relax_passes.lower_operators import lower_operators
 from relax_passes.memory.plan_memory import plan_memory
-from relax_passes.pass_base import PHASES, GraphPass, PassContext
+from relax_passes.pass_base import ALIASES, PHASES, GraphPass, PassContext
+from relax_passes.pass_effect import count_module
+from relax_passes.pass_options import did_you_mean
 from relax_passes.raise_gelu import raise_gelu
 from relax_passes.raise_layer_norm import raise_layer_norm
+from relax_passes.run_pass import run_pass
 from relax_passes.schedule_kernels import schedule_kernels
 from relax_passes.simplify_views import simplify_views
-from relax_passes.verify import verify_phase
+from relax_passes.verify import verify_import, verify_phase
 from relax_passes.widen_half_precision import widen_half_precision
 
 OnPhase = Callable[[str, int, int], None]
+OnPass = Callable[[str], None]
 
 # A phase without these passes cannot hand over to the next one, so they cannot be switched off.
 REQUIRED = frozenset({"lower_operators", "schedule_kernels", "plan_memory"})
@@ -52,20 +56,41 @@ class Pipeline:
         return [p for phase in self.phases.values() for p in phase]
 
     def without(self, *names: str) -> Pipeline:
-        """Return this pipeline with the named passes switched off.
+        """Return this pipeline with the named passes switched off; aliases count as names.
 
         Raises:
             ValueError: If a name is unknown, or names a pass that no module can do without.
         """
-        known = {p.name for p in self.passes()}
-        for name in names:
-            if name not in known:
-                raise ValueError(f"no pass is called {name!r}; there are {sorted(known)}")
-            if name in REQUIRED:
-                raise ValueError(f"pass {name!r} cannot be switched off: its phase needs it")
+        off = {self._name_of(name) for name in names}
+        for name in sorted(off & REQUIRED):
+            raise ValueError(f"pass {name!r} cannot be switched off: its phase needs it")
         return Pipeline(
-            {ph: tuple(p for p in ps if p.name not in names) for ph, ps in self.phases.items()}
+            {ph: tuple(p for p in ps if p.name not in off) for ph, ps in self.phases.items()}
         )
+
+    def with_options(self, name: str, **values: Any) -> Pipeline:
+        """Return this pipeline with options of one pass set, wherever the pass occurs in it.
+
+        Raises:
+            ValueError: If no pass has that name or alias, it has no such option, or a value does
+                not fit.
+        """
+        name = self._name_of(name)
+        return Pipeline(
+            {
+                phase: tuple(p.with_options(**values) if p.name == name else p for p in passes)
+                for phase, passes in self.phases.items()
+            }
+        )
+
+    def _name_of(self, name: str) -> str:
+        """Return the name of a pass in this pipeline from its name or an alias."""
+        known = {p.name for p in self.passes()}
+        full = ALIASES.get(name, name)
+        if full not in known:
+            hint = did_you_mean(name, [*known, *ALIASES])
+            raise ValueError(f"no pass is called {name!r}; there are {sorted(known)}{hint}")
+        return full
 
     def with_phase(self, phase: str, *passes: GraphPass) -> Pipeline:
         """Return this pipeline with the passes of one phase replaced.
@@ -95,30 +120,37 @@ class Pipeline:
         *,
         dump_dir: str | Path | None = None,
         on_phase: OnPhase | None = None,
+        on_pass: OnPass | None = None,
     ) -> tvm.IRModule:
         """Carry `mod` through all phases.
 
         Args:
             mod: Module with a function `main`, as a frontend returns it.
-            ctx: Target, hardware model and options; takes the passes' notes. Every pass's wall
-                time in seconds lands in `ctx.log.metrics["pass_seconds"]`.
+            ctx: Target, hardware model and options; takes the passes' notes. What each run of a
+                pass did lands in `ctx.log.metrics["passes"]` (`PassEffect.to_dict`), every pass's
+                wall time in seconds in `ctx.log.metrics["pass_seconds"]`.
             dump_dir: Folder that receives `NN_<phase>.py` after each phase.
             on_phase: Called as `on_phase(name, index, total)` before each phase.
+            on_pass: Called with the name of each pass before it runs, and with "" at its end.
 
         Raises:
-            relax_passes.verify.VerificationError: If a phase breaks its invariant.
+            relax_passes.verify.VerificationError: If a phase breaks its invariant; with
+                `ctx.debug` the text names the pass.
         """
-        seconds: dict[str, float] = ctx.log.metrics.setdefault("pass_seconds", {})
+        if ctx.debug:
+            verify_import(mod)
+        counts = count_module(mod)
         _dump(mod, dump_dir, 0, "import")
         for index, (phase, passes) in enumerate(self.phases.items(), start=1):
             if on_phase is not None:
                 on_phase(phase, index, len(self.phases))
             with ctx.target:
                 for graph_pass in passes:
-                    start = time.perf_counter()
-                    mod, _ = graph_pass(mod, ctx)
-                    elapsed = time.perf_counter() - start
-                    seconds[graph_pass.name] = seconds.get(graph_pass.name, 0.0) + elapsed
+                    if on_pass is not None:
+                        on_pass(graph_pass.name)
+                    mod, counts = run_pass(graph_pass, phase, mod, counts, ctx)
+            if on_pass is not None:
+                on_pass("")
             verify_phase(phase, mod, ctx)
             _dump(mod, dump_dir, index, phase)
         return mod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -12,7 +13,8 @@ from tvm import relax, tirx
 from relax_passes.analysis.cost import kernel_cost
 from relax_passes.analysis.overwrite import IN_PLACE_OPERANDS, overwritable_operands
 from relax_passes.pass_base import PassContext, graph_pass
-from tir_schedules import Scheduled, schedule_func
+from relax_passes.pass_options import did_you_mean, option
+from tir_schedules import Scheduled, rules_of, schedule_func
 from tir_schedules.rule import FAILED
 
 NAME = "schedule_kernels"
@@ -20,16 +22,30 @@ SCHEDULED = "tirx.is_scheduled"
 FALLBACK = "fallback"
 
 
-@graph_pass(name=NAME, phase="schedule")
-def schedule_kernels(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool]:
-    """Schedule every PrimFunc by the target's rules; report the rule and each decline."""
+@dataclass(frozen=True)
+class ScheduleOptions:
+    """Which schedule rules are asked."""
+
+    without_rules: tuple[str, ...] = option((), "schedule rules not to ask, but for the fallback")
+
+
+@graph_pass(name=NAME, phase="schedule", options=ScheduleOptions)
+def schedule_kernels(
+    mod: tvm.IRModule, ctx: PassContext, options: ScheduleOptions
+) -> tuple[tvm.IRModule, bool]:
+    """Schedule every PrimFunc by the target's rules; report the rule and each decline.
+
+    Raises:
+        ValueError: If an option names a rule that is not there or that takes what no other does.
+    """
+    _check_rules(options.without_rules, ctx)
     mod, merged = merge_equal_kernels(mod)
     kernels: list[dict[str, Any]] = []
     calls = _count_calls(mod)
     for var, func in mod.functions.items():
         if not isinstance(func, tirx.PrimFunc) or is_scheduled(func):
             continue
-        scheduled, result = schedule_kernel(func, ctx)
+        scheduled, result = schedule_kernel(func, ctx, options)
         mod.update_func(var, scheduled)
         flops, moved = kernel_cost(func)
         name = var.name_hint
@@ -53,6 +69,17 @@ def schedule_kernels(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule,
     return mod, bool(kernels) or merged > 0
 
 
+def _check_rules(names: tuple[str, ...], ctx: PassContext) -> None:
+    known = [rule.name for rule in rules_of(ctx.target)]
+    for name in names:
+        if name not in known:
+            raise ValueError(
+                f"no schedule rule is called {name!r}; there are {known}{did_you_mean(name, known)}"
+            )
+        if name == known[-1]:
+            raise ValueError(f"schedule rule {name!r} takes what no other does; it must stay")
+
+
 def _count_calls(mod: tvm.IRModule) -> Counter[str]:
     """Count the places that call each function."""
     calls: Counter[str] = Counter()
@@ -66,10 +93,13 @@ def _count_calls(mod: tvm.IRModule) -> Counter[str]:
     return calls
 
 
-def schedule_kernel(func: tirx.PrimFunc, ctx: PassContext) -> tuple[tirx.PrimFunc, Scheduled]:
+def schedule_kernel(
+    func: tirx.PrimFunc, ctx: PassContext, options: ScheduleOptions | None = None
+) -> tuple[tirx.PrimFunc, Scheduled]:
     """Return the scheduled function, ready for code generation, and how it was scheduled."""
     operands = overwritable_operands(func)
-    result = schedule_func(func, ctx.target, ctx.machine)
+    without = () if options is None else options.without_rules
+    result = schedule_func(func, ctx.target, ctx.machine, without=without)
     scheduled = result.func
     if ctx.machine.kind == "llvm":
         from tir_schedules.llvm.bfloat16 import compute_bfloat16_in_float32

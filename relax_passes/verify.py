@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import tvm
+import tvm_ffi
 from tvm import relax, tirx
 from tvm.ir import Call
 
@@ -42,6 +43,47 @@ class VerificationError(RuntimeError):
     """A pass broke the invariant of its phase; the text names the phase and the binding."""
 
 
+def verify_pass(
+    name: str,
+    phase: str,
+    before: tvm.IRModule,
+    after: tvm.IRModule,
+    modified: bool,
+    ctx: PassContext,
+) -> None:
+    """Check what holds after each single pass, so that the one that broke it is named.
+
+    Within a phase the invariants of the phase before hold; those of the phase itself are due only
+    at its end.
+
+    Args:
+        name: The pass that has just run.
+        phase: The phase it ran in, one of `pass_base.PHASES`.
+        before: The module it was given.
+        after: The module it returned.
+        modified: Whether it says that the two differ.
+        ctx: The context it ran in.
+
+    Raises:
+        VerificationError: If the module is ill-formed, an invariant is broken, or the pass changed
+            the module and says that it did not.
+    """
+    if not modified and not (
+        after.same_as(before) or tvm_ffi.structural_equal(before, after, map_free_vars=True)
+    ):
+        raise VerificationError(f"pass {name!r} changed the module and says that it did not")
+    _verify(f"pass {name!r} of phase {phase!r} broke it", PHASES.index(phase) - 1, after)
+
+
+def verify_import(mod: tvm.IRModule) -> None:
+    """Check what a frontend returned, so that no pass is blamed for it.
+
+    Raises:
+        VerificationError: If the module is ill-formed.
+    """
+    _verify("after import", -1, mod)
+
+
 def verify_phase(phase: str, mod: tvm.IRModule, ctx: PassContext) -> None:
     """Check the invariants that hold from `phase` on.
 
@@ -54,22 +96,26 @@ def verify_phase(phase: str, mod: tvm.IRModule, ctx: PassContext) -> None:
         ValueError: If the phase is unknown.
         VerificationError: If an invariant is broken.
     """
-    reached = PHASES.index(phase) if phase in PHASES else None
-    if reached is None:
+    if phase not in PHASES:
         raise ValueError(f"unknown phase {phase!r}, expected one of {PHASES}")
+    _verify(f"after {phase}", PHASES.index(phase), mod)
+
+
+def _verify(where: str, reached: int, mod: tvm.IRModule) -> None:
+    """Check the invariants of the phases up to number `reached`; -1 means well-formedness alone."""
     try:
         relax.analysis.well_formed(mod)
     except (ValueError, TypeError, RuntimeError) as fault:
         lines = [line.strip() for line in str(fault).splitlines() if line.strip()]
         message = lines[-1] if lines else repr(fault)
-        raise VerificationError(f"after {phase}: ill-formed Relax: {message}") from fault
+        raise VerificationError(f"{where}: ill-formed Relax: {message}") from fault
     for name, func in _relax_functions(mod):
         if reached >= PHASES.index("lower"):
-            _check_lowered(phase, name, func)
+            _check_lowered(where, name, func)
         if reached >= PHASES.index("memory"):
-            _check_planned(phase, name, func)
+            _check_planned(where, name, func)
     if reached >= PHASES.index("schedule"):
-        _check_scheduled(phase, mod)
+        _check_scheduled(where, mod)
 
 
 def _relax_functions(mod: tvm.IRModule) -> Iterator[tuple[str, relax.Function]]:
@@ -89,31 +135,31 @@ def bindings_of(body: relax.SeqExpr) -> Iterator[relax.Binding]:
                 yield from bindings_of(value.false_branch)
 
 
-def _check_lowered(phase: str, name: str, func: relax.Function) -> None:
+def _check_lowered(where: str, name: str, func: relax.Function) -> None:
     for binding in bindings_of(func.body):
         op = _operator(binding)
         if op and op not in LOWERED and not op.startswith(_RUNTIME):
-            raise VerificationError(f"after {phase}: {name}: {binding.var.name} still calls {op}")
+            raise VerificationError(f"{where}: {name}: {binding.var.name} still calls {op}")
 
 
-def _check_scheduled(phase: str, mod: tvm.IRModule) -> None:
+def _check_scheduled(where: str, mod: tvm.IRModule) -> None:
     for var, func in mod.functions.items():
         if isinstance(func, tirx.PrimFunc) and not (func.attrs and SCHEDULED in func.attrs):
-            raise VerificationError(f"after {phase}: kernel {var.name_hint} is not scheduled")
+            raise VerificationError(f"{where}: kernel {var.name_hint} is not scheduled")
 
 
-def _check_planned(phase: str, name: str, func: relax.Function) -> None:
+def _check_planned(where: str, name: str, func: relax.Function) -> None:
     # Branches of an If allocate from the run-time pool, when the branch is taken.
     for binding in (b for block in func.body.blocks for b in block.bindings):
         op = _operator(binding)
         if op in _PLANNED_AWAY:
             raise VerificationError(
-                f"after {phase}: {name}: {binding.var.name} still allocates through {op}"
+                f"{where}: {name}: {binding.var.name} still allocates through {op}"
             )
     try:
         verify_plan(func)
     except OverlapError as fault:
-        raise VerificationError(f"after {phase}: {name}: {fault}") from fault
+        raise VerificationError(f"{where}: {name}: {fault}") from fault
 
 
 def _operator(binding: relax.Binding) -> str:

@@ -112,8 +112,16 @@ def build_parser() -> argparse.ArgumentParser:
 
     sub = command("opt", "run single passes on a model and print the module")
     sub.add_argument("model", nargs="?", help="an ONNX file")
-    sub.add_argument("-p", "--passes", default="", help="pass names, separated by commas")
-    sub.add_argument("--list", action="store_true", help="list all passes and stop")
+    sub.add_argument(
+        *("-p", "--passes"),
+        default="",
+        metavar="PASS,...",
+        help="passes, separated by commas, each with its options in "
+        "braces: fold_batch_norm,cse{max_constant_bytes=64},dce",
+    )
+    sub.add_argument(
+        "--list", action="store_true", help="list all passes with their options and stop"
+    )
     sub.add_argument("-o", "--output", help="file to write (default: print)")
     _target(sub)
     return parser
@@ -133,6 +141,13 @@ def _target(parser: argparse.ArgumentParser) -> None:
 def _compile_options(parser: argparse.ArgumentParser) -> None:
     _target(parser)
     parser.add_argument("--without", default="", help="passes to switch off, separated by commas")
+    parser.add_argument(
+        "--pass-options",
+        default="",
+        metavar="PASS{OPTION=VALUE},...",
+        help="options of passes, such as fuse_operators{max_blocks=24}; `relaxc opt --list` "
+        "shows them all",
+    )
     parser.add_argument(
         "--shape",
         action="append",

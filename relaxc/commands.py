@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +15,8 @@ import numpy as np
 from relaxc.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from relax_passes.pipeline import Pipeline
     from relaxc.compiled_model import CompiledModel
-
-# What the literature calls passes whose names here spell the idea out.
-PASS_ALIASES = {
-    "cse": "eliminate_common_subexpressions",
-    "dce": "eliminate_dead_code",
-}
 
 
 def run_compile(args: argparse.Namespace) -> int:
@@ -158,24 +154,21 @@ def run_opt(args: argparse.Namespace) -> int:
     """Run single passes on an imported model and show the module."""
     import relax_passes.pipeline  # noqa: F401  (registers every pass)
     from relax_passes.dump_module import dump_module, lift_constants
-    from relax_passes.pass_base import REGISTRY, PassContext
+    from relax_passes.pass_base import PassContext
+    from relax_passes.pass_effect import count_module
+    from relax_passes.pass_list import read_passes
+    from relax_passes.run_pass import run_pass
     from relaxc.compiler import import_source, running_phase
     from relaxc.targets import resolve_target
     from relaxc.thread_pool import available_cores
     from tir_schedules.machine import Machine
 
     if args.list:
-        _print_table(
-            ("pass", "phase", "what it does"),
-            [(p.name, p.phase, p.summary) for p in REGISTRY.values()],
-        )
-        return 0
+        return _list_passes()
     if not args.model:
         raise InvalidInput("opt needs a model (or --list)")
-    names = [PASS_ALIASES.get(name, name) for name in _split(args.passes)]
-    for name in names:
-        if name not in REGISTRY:
-            raise InvalidInput(f"no pass is called {name!r}; `relaxc opt --list` names them all")
+    with _refusing("--passes"):
+        passes = read_passes(args.passes)
     if args.output and not Path(args.output).absolute().parent.is_dir():
         raise InvalidInput("cannot write the module: no such folder", file=args.output)
     threads = args.threads or available_cores()
@@ -183,10 +176,15 @@ def run_opt(args: argparse.Namespace) -> int:
     ctx = PassContext(target, Machine.from_target(target), threads, debug=args.debug)
     with running_phase("import"):
         module = import_source(args.model).module
-    for name in names:
-        with running_phase(name), target:
-            module, modified = REGISTRY[name](module, ctx)
-        print(f"# {name}: {'modified' if modified else 'nothing to do'}")
+    counts = count_module(module)
+    for graph_pass in passes:
+        with running_phase(graph_pass.name), target:
+            module, after = run_pass(graph_pass, graph_pass.phase, module, counts, ctx)
+        effect = ctx.log.metrics["passes"][-1]
+        changed = f"{counts.bindings} -> {after.bindings} bindings"
+        shown = changed if effect["modified"] else "nothing to do"
+        print(f"# {graph_pass.name}: {shown}, {1e3 * effect['seconds']:.1f} ms")
+        counts = after
     for name, what in ctx.log.fired:
         print(f"# {name}: {what}")
     if args.output:
@@ -200,17 +198,53 @@ def run_opt(args: argparse.Namespace) -> int:
     return 0
 
 
+def _list_passes() -> int:
+    """Print every pass with its aliases, its options, their values and meanings."""
+    from relax_passes.pass_base import REGISTRY
+    from relax_passes.pass_options import describe_options
+
+    rows = []
+    for p in REGISTRY.values():
+        names = "\n".join([p.name, *(f"alias {alias}" for alias in p.aliases)])
+        options = [
+            f"{name}={value} ({kind}): {meaning}"
+            for name, kind, value, meaning in describe_options(p.options)
+        ]
+        rows.append((names, p.phase, "\n".join([p.summary, *options])))
+    _print_table(("pass", "phase", "what it does, and its options"), rows)
+    return 0
+
+
+def _pipeline(args: argparse.Namespace) -> Pipeline | None:
+    """Return the pipeline that `--without` and `--pass-options` ask for, None for the default."""
+    if not args.without and not args.pass_options:
+        return None
+    from relax_passes.pass_list import parse_pass_list, read_passes
+    from relax_passes.pipeline import default_pipeline
+
+    pipeline = default_pipeline()
+    with _refusing("--without"):
+        pipeline = pipeline.without(*_split(args.without))
+    with _refusing("--pass-options"):
+        read_passes(args.pass_options)  # its errors name positions
+        for spec in parse_pass_list(args.pass_options):
+            pipeline = pipeline.with_options(spec.name, **spec.values)
+    return pipeline
+
+
+@contextmanager
+def _refusing(option: str) -> Iterator[None]:
+    """Turn a ValueError into an `InvalidInput` that names the command's option."""
+    try:
+        yield
+    except ValueError as fault:
+        raise InvalidInput(f"{option}: {fault}") from fault
+
+
 def _compile(args: argparse.Namespace, dump_dir: str | None = None) -> CompiledModel:
     import relaxc
 
-    passes = None
-    if names := [PASS_ALIASES.get(name, name) for name in _split(args.without)]:
-        from relax_passes.pipeline import default_pipeline
-
-        try:
-            passes = default_pipeline().without(*names)
-        except ValueError as fault:
-            raise InvalidInput(str(fault)) from fault
+    passes = _pipeline(args)
     return relaxc.compile(
         args.model,
         target=_target(args),

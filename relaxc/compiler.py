@@ -214,7 +214,12 @@ class _Job:
             self.clock.start(name)
             self.show(name, index, total + 1)
 
-        return self._pipeline().run(imported.module, ctx, dump_dir=dump_dir, on_phase=on_phase)
+        return self._pipeline().run(
+            *(imported.module, ctx),
+            dump_dir=dump_dir,
+            on_phase=on_phase,
+            on_pass=self.clock.enter_pass,
+        )
 
     def _pipeline(self) -> Pipeline:
         from relax_passes.pipeline import default_pipeline
@@ -241,15 +246,18 @@ class _Job:
 
 
 class _PhaseClock:
-    """Times phases, and names the one in which a fault happened."""
+    """Times phases, and names the phase and the pass in which a fault happened."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
-        self._name, self._since = "", 0.0
+        self._name, self._since, self._pass = "", 0.0, ""
 
     def start(self, name: str) -> None:
         self.stop()
-        self._name, self._since = name, time.perf_counter()
+        self._name, self._since, self._pass = name, time.perf_counter(), ""
+
+    def enter_pass(self, name: str) -> None:
+        self._pass = name
 
     def stop(self) -> None:
         if self._name:
@@ -271,7 +279,7 @@ class _PhaseClock:
         except RelaxcError:
             raise
         except Exception as fault:  # whatever a pass or TVM raises is one kind of error to users
-            raise _compile_error(self._name or "setup", fault) from fault
+            raise _compile_error(self._name or "setup", self._pass, fault) from fault
 
 
 @contextmanager
@@ -285,10 +293,11 @@ def running_phase(name: str) -> Iterator[None]:
         yield
 
 
-def _compile_error(phase: str, fault: Exception) -> CompileError:
+def _compile_error(phase: str, pass_name: str, fault: Exception) -> CompileError:
     lines = [line.strip() for line in str(fault).splitlines() if line.strip()]
     reason = f"{type(fault).__name__}: {lines[-1]}" if lines else repr(fault)
-    return CompileError(f"phase {phase!r} failed: {reason}")
+    where = f" in pass {pass_name!r}" if pass_name else ""
+    return CompileError(f"phase {phase!r} failed{where}: {reason}")
 
 
 def _spec(name: str, ty: Any) -> TensorSpec:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _KNOWN_METRICS = frozenset(
     (
         *("kernels", "arena_bytes", "lower_bound_bytes", "naive_bytes"),
-        *("layout_transforms", "kernel_count", "pass_seconds"),
+        *("layout_transforms", "kernel_count", "pass_seconds", "passes"),
     )
 )
 
@@ -31,8 +31,10 @@ class Report:
     `kernels` has one dict per distinct kernel: `name`, `rule` (the schedule rule that took it),
     `calls` (how often one run calls it), and `flops` and `bytes` of one call. Sizes are in
     bytes, times in seconds. `lower_bound_bytes` is the largest sum of buffers alive at once;
-    `naive_bytes` is what the buffers take without any reuse. A value is None where the pass
-    that measures it did not run.
+    `naive_bytes` is what the buffers take without any reuse. `passes` has one dict for each run of
+    a pass: `name`, `phase`, `seconds`, `modified`, `bindings` and `kernels` (before, after), and
+    the operators `removed` and `added`. A value is None where the pass that measures it did not
+    run.
     """
 
     source: str = ""
@@ -45,6 +47,7 @@ class Report:
     declined: list[tuple[str, str, str]] = field(default_factory=list)
     phase_seconds: dict[str, float] = field(default_factory=dict)
     pass_seconds: dict[str, float] = field(default_factory=dict)
+    passes: list[dict[str, Any]] = field(default_factory=list)
     metrics: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -77,6 +80,7 @@ class Report:
             declined=list(log.declined),
             phase_seconds=dict(phase_seconds),
             pass_seconds=dict(metrics.get("pass_seconds", {})),
+            passes=_plain(metrics.get("passes", [])),
             metrics=_plain({k: v for k, v in metrics.items() if k not in _KNOWN_METRICS}),
         )
 
@@ -143,6 +147,8 @@ class Report:
 
         yield table(f"relaxc report: {escape(self.source)}", self.summary_rows())
         yield table("kernels by schedule rule", self.rule_rows(), *RULE_COLUMNS)
+        if self.passes:
+            yield table("passes", self.pass_rows(), *PASS_COLUMNS)
         if self.fired:
             yield table("what the passes did", self.fired_rows(), "pass", "what", "times")
         if self.declined:
@@ -189,6 +195,20 @@ class Report:
             for rule, ks in ordered
         ]
 
+    def pass_rows(self) -> list[tuple[str, str, str, str, str, str]]:
+        """Return phase, pass, time, and effect of each run of a pass in order."""
+        return [
+            (
+                run["phase"],
+                run["name"],
+                f"{1e3 * run['seconds']:.1f}",
+                _change(*run["bindings"]),
+                _change(*run["kernels"]),
+                _operators(run["removed"], "-") + _operators(run["added"], "+"),
+            )
+            for run in self.passes
+        ]
+
     def fired_rows(self) -> list[tuple[str, str, str]]:
         """Return what fired, equal notes counted."""
         counts: dict[tuple[str, str], int] = {}
@@ -205,6 +225,8 @@ class Report:
 
 
 RULE_COLUMNS = ("rule", "kernels", "GFLOP", "bytes moved")
+PASS_COLUMNS = ("phase", "pass", "ms", "bindings", "kernel calls", "operators removed and added")
+_SHOWN_OPERATORS = 4  # the most frequent ones say what a pass did
 
 
 def format_bytes(size: float) -> str:
@@ -214,6 +236,17 @@ def format_bytes(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.2f} {unit}"
         size /= 1024
     return f"{size:.2f} GiB"
+
+
+def _change(before: int, after: int) -> str:
+    return str(after) if before == after else f"{before} -> {after}"
+
+
+def _operators(counts: dict[str, int], sign: str) -> str:
+    """Return operators with their counts, such as "-2 add -1 exp ", the most frequent first."""
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    shown = "".join(f"{sign}{count} {name} " for name, count in ordered[:_SHOWN_OPERATORS])
+    return shown + ("... " if len(ordered) > _SHOWN_OPERATORS else "")
 
 
 def _plain(value: Any) -> Any:

@@ -22,16 +22,28 @@ from relax_passes.memory.live_ranges import (
     is_call_to,
     result_types,
 )
-from relax_passes.memory.plan_offsets import Plan, plan_offsets
+from relax_passes.memory.plan_offsets import Plan, Strategy, plan_offsets
 from relax_passes.pass_base import PassContext, graph_pass
+from relax_passes.pass_options import option
 from relax_passes.schedule_kernels import schedule_kernel
 
 NAME = "plan_memory"
 _DEVICE_INDEX = 0
 
 
-@graph_pass(name=NAME, phase="memory")
-def plan_memory(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool]:
+@dataclass(frozen=True)
+class MemoryOptions:
+    """How the arena is packed."""
+
+    strategy: Strategy = option("search", "how offsets are found")
+    reuse: bool = option(True, "whether tensors may share bytes; false is for debugging")
+    in_place: bool = option(True, "whether a result may overwrite an operand that dies there")
+
+
+@graph_pass(name=NAME, phase="memory", options=MemoryOptions)
+def plan_memory(
+    mod: tvm.IRModule, ctx: PassContext, options: MemoryOptions
+) -> tuple[tvm.IRModule, bool]:
     """Place the intermediates of each function in one arena, at offsets packed by live range."""
     flat = relax.transform.ToNonDataflow()(mod)
     main = flat["main"]
@@ -41,7 +53,7 @@ def plan_memory(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool
     totals = _Totals()
     for var, func in flat.functions.items():
         if isinstance(func, relax.Function):
-            planned = _plan_function(planned, var.name_hint, ctx, totals)
+            planned = _plan_function(planned, var.name_hint, ctx, totals, options)
     totals.report(ctx)
     return planned, True
 
@@ -50,16 +62,23 @@ def _bindings(func: relax.Function) -> list[relax.Binding]:
     return [binding for block in func.body.blocks for binding in block.bindings]
 
 
-def _plan_function(mod: tvm.IRModule, name: str, ctx: PassContext, totals: _Totals) -> tvm.IRModule:
+def _plan_function(
+    mod: tvm.IRModule, name: str, ctx: PassContext, totals: _Totals, options: MemoryOptions
+) -> tvm.IRModule:
     """Plan one function; each call of it allocates an arena of its own."""
     func = mod[name]
     bindings = _bindings(func)
     live = analyze_live_ranges(bindings, func.body.body)
     totals.naive += sum(-(-s.arena_bytes // 64) * 64 for s in live.storages)
-    in_place = choose_in_place(mod, bindings, live)
+    in_place = choose_in_place(mod, bindings, live) if options.in_place else {}
     planned = [i for i, s in enumerate(live.storages) if s.planned and s.host is None]
     buffers = [live.storages[i] for i in planned]
-    plan = plan_offsets([(b.lower, b.upper, b.arena_bytes) for b in buffers])
+    # Without reuse every buffer lives as long as the function.
+    ranges = [(b.lower, b.upper) if options.reuse else (-1, len(bindings) + 1) for b in buffers]
+    plan = plan_offsets(
+        [(*r, b.arena_bytes) for r, b in zip(ranges, buffers, strict=True)],
+        strategy=options.strategy,
+    )
     offsets = dict(zip(planned, plan.offsets, strict=True))
     totals.add(plan, len(planned), len(in_place))
     return _Rewriter(mod, ctx, live, in_place, offsets, plan.peak).rewrite(name)

@@ -14,11 +14,13 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from relax_passes.memory.exact_search import fit_capacity
 from relax_passes.memory.skyline import place_by_skyline
 
-STRATEGIES = ("search", "greedy_by_size", "greedy_by_breadth", "first_fit", "best_fit")
+Strategy = Literal["search", "greedy_by_size", "greedy_by_breadth", "first_fit", "best_fit"]
+STRATEGIES: tuple[str, ...] = get_args(Strategy)
 # What `search` may spend: counts, not a clock, so that a build gives the same plan everywhere.
 _SEARCH_ROUNDS = 150
 _SEARCH_WORK = 6_000_000  # rounds times buffers squared: about two seconds

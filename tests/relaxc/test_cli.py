@@ -94,10 +94,30 @@ def test_bench_measures_and_skips_what_is_missing(
 
 def test_opt_runs_named_passes(onnx_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["opt", "--list"]) == 0
-    assert "fold_constant" in capsys.readouterr().out
+    listed = capsys.readouterr().out
+    assert "fold_constant" in listed and "alias cse" in listed and "max_blocks=48" in listed
+    command = ["opt", str(onnx_file), "-p", "lower_operators,fuse{max_blocks=1}"]
+    assert main(command) == 0
+    assert "# fuse_operators: nothing to do" in capsys.readouterr().out
+    assert main(["opt", str(onnx_file), "-p", "lower_operators,fuse"]) == 0
+    assert "# fuse_operators: 3 -> 1 bindings" in capsys.readouterr().out
     assert main(["opt", str(onnx_file), "-p", "cse,dce"]) == 0
     shown = capsys.readouterr().out
     assert "R.matmul" in shown and "# eliminate_dead_code: nothing to do" in shown
+
+
+def test_compile_takes_options_of_passes(
+    onnx_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    library = tmp_path / "m.so"
+    command = ["compile", str(onnx_file), "-o", str(library), "--without", "dce,cse"]
+    options = "fuse{max_blocks=1},plan_memory{reuse=false,in_place=false}"
+    assert main([*command, "--pass-options", options]) == 0
+    report = relaxc.load(library).report
+    assert sum(kernel["calls"] for kernel in report.kernels) == 3
+    assert report.arena_bytes == report.naive_bytes
+    ran = {run["name"] for run in report.passes}
+    assert "fuse_operators" in ran and "eliminate_dead_code" not in ran
 
 
 def test_symbolic_dimensions_get_their_sizes_from_the_user(
@@ -193,6 +213,9 @@ def test_bad_models_are_one_line_and_exit_code_2(
         (["compile", "{model}", "--without", "sorcery"], "sorcery"),
         (["compile", "{model}", "--dump-dir", "{model}/x"], "cannot write dumps"),
         (["opt", "{model}", "-p", "sorcery"], "sorcery"),
+        (["opt", "{model}", "-p", "cse{{max_bytes=4}}"], "at position 5: pass 'eliminate_common"),
+        (["compile", "{model}", "--pass-options", "fuse{{max_blocks=x}}"], "at position 6: pass"),
+        (["compile", "{model}", "--pass-options", "fuse{{"], "got the end"),
         (["opt"], "needs a model"),
         (["bench", "{model}", "--against", "abacus"], "unknown engine"),
         (["run", "{folder}/absent.so"], "absent.so"),

@@ -27,6 +27,18 @@ def make_report() -> Report:
         naive_bytes=9000,
         layout_transforms=1,
         pass_seconds={"fold_batch_norm": 0.25},
+        passes=[
+            {
+                "name": "fold_batch_norm",
+                "phase": "rewrite",
+                "seconds": 0.25,
+                "modified": True,
+                "bindings": (30, 25),
+                "kernels": (0, 0),
+                "removed": {"nn.batch_norm": 5, "a": 1, "b": 1, "c": 1, "d": 1},
+                "added": {"add": 5},
+            }
+        ],
         arena=[("a", 0, 128)],
     )
     return Report.from_log(log, {"import": 1.0, "build": 2.0}, "model.onnx")
@@ -47,6 +59,10 @@ def test_text_shows_what_fired_and_what_was_declined() -> None:
         "3 is [prime]",
         "conv2d_nchwc",
         "3.00 s",
+        "250.0",
+        "30 -> 25",
+        "-5 nn.batch_norm",
+        "+5 add",
     ):
         assert part in text
 
