@@ -101,6 +101,12 @@ def build_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="only list the model's operators and how each is imported; nothing is compiled",
     )
+    sub.add_argument(
+        "--bisect",
+        action="store_true",
+        help="find the stage, and in it the pass or the schedule rule, that makes the numbers "
+        "differ; exit code 1 if there is one",
+    )
     _dims(sub)
 
     sub = command("explain", "tell what the compiler did with a model")

@@ -100,6 +100,8 @@ def run_check(args: argparse.Namespace) -> int:
     """Compare with ONNX Runtime; 1 if an output is off."""
     if args.coverage:
         return _show_coverage(args)
+    if args.bisect:
+        return _bisect(args)
     from relaxc.check import check_against_onnxruntime
 
     model = _compile(args)
@@ -130,6 +132,40 @@ def _show_coverage(args: argparse.Namespace) -> int:
         import_source(args.model, dynamic_shapes=_parse_shapes(args.shape) or None)
     print("every operator can be imported")
     return 0
+
+
+def _bisect(args: argparse.Namespace) -> int:
+    """Print every configuration tried and the step found; 1 if there is one."""
+    import sys
+
+    from relaxc.bisection import bisect
+    from relaxc.bisection.trial import Trial
+
+    def show(stage: str, trial: Trial) -> None:
+        if not args.quiet:
+            print(f"{trial.name}: {trial.fault or trial.worst.relative}", file=sys.stderr)
+
+    found = bisect(
+        args.model,
+        target=_target(args),
+        dynamic_shapes=_parse_shapes(args.shape) or None,
+        threads=args.threads,
+        passes=_pipeline(args),
+        tolerance=args.tolerance,
+        seed=args.seed,
+        dims=_parse_dims(args.dim),
+        observe=show,
+    )
+    rows = [
+        (trial.name, "-", trial.fault)
+        if trial.fault
+        else (trial.name, f"{trial.worst.relative:.2e}", trial.worst.name)
+        for trial in found.trials
+    ]
+    _print_table(("configuration", "relative error", "output, or why it does not run"), rows)
+    for line in [*found.notes, *str(found).splitlines()]:
+        print(line)
+    return 0 if found.agrees else 1
 
 
 def run_explain(args: argparse.Namespace) -> int:
