@@ -15,6 +15,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.sym import Analyzer
 
+from relax_passes.analysis.pointwise import BINARY, UNARY
 from relax_passes.blocked_layout import (
     Blocked,
     choose_block,
@@ -29,12 +30,6 @@ from relax_passes.layout_transforms import LayoutTransforms
 from relax_passes.lowering.rule import dtype_of, is_float32, static_shape
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.transposed_convolution import AxisPhases, axis_phases, phase_kernel
-
-_UNARY = (
-    "nn.relu nn.relu6 nn.leakyrelu nn.silu nn.gelu nn.gelu_tanh nn.selu nn.softplus clip sigmoid "
-    "tanh exp log sqrt rsqrt abs negative square erf floor ceil round sign"
-).split()
-_BINARY = "add subtract multiply divide maximum minimum power".split()
 
 
 @graph_pass(name="assign_layout", phase="layout")
@@ -83,8 +78,8 @@ class _Walk(PyExprMutator):
             "relax.nn.pad": self._pad,
             "relax.image.resize2d": self._resize,
         }
-        self.rules.update({f"relax.{name}": self._unary for name in _UNARY})
-        self.rules.update({f"relax.{name}": self._binary for name in _BINARY})
+        self.rules.update(dict.fromkeys(UNARY, self._unary))
+        self.rules.update(dict.fromkeys(BINARY, self._binary))
 
     # The walk ------------------------------------------------------------------------------
 

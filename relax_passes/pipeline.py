@@ -25,6 +25,7 @@ from relax_passes.fold_batch_norm import fold_batch_norm
 from relax_passes.fold_constant import fold_constant
 from relax_passes.fold_padding import fold_padding
 from relax_passes.fuse_operators import fuse_operators
+from relax_passes.lift_convolution_1d import lift_convolution_1d
 from relax_passes.lower_operators import lower_operators
 from relax_passes.memory.plan_memory import plan_memory
 from relax_passes.pass_base import ALIASES, PHASES, GraphPass, PassContext
@@ -177,7 +178,13 @@ def default_pipeline() -> Pipeline:
                 eliminate_dead_code,
             ),
             "precision": (),
-            "layout": (assign_layout, simplify_views, eliminate_dead_code),
+            "layout": (
+                lift_convolution_1d,
+                simplify_views,
+                assign_layout,
+                simplify_views,
+                eliminate_dead_code,
+            ),
             "lower": (lower_operators, eliminate_dead_code),
             "fuse": (fuse_operators,),
             "schedule": (schedule_kernels,),
