@@ -11,6 +11,7 @@ import tvm_ffi
 from tvm import relax
 
 from relax_passes.lowering import (
+    attention,
     boolean,
     convolution,
     double_precision,
@@ -46,7 +47,10 @@ class NotLowered(ValueError):
 def lowering_rules(ctx: PassContext) -> dict[str, LoweringRule]:
     """Return our own rules by operator name; TVM's hold for every other operator."""
     rules: dict[str, LoweringRule] = {}
-    for family in (views, boolean, nan_propagating, convolution, pooling, double_precision):
+    families = (
+        views, boolean, nan_propagating, convolution, pooling, double_precision, attention
+    )  # fmt: skip
+    for family in families:
         rules.update(family.lowerings(ctx))
     return rules
 

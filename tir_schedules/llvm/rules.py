@@ -9,6 +9,7 @@ def llvm_rules() -> list[Rule]:
     """Return the rules in the order they are asked; the last one takes anything."""
     from tir_schedules.llvm import (
         annotated_loops,
+        attention,
         batch_matmul,
         conv2d_nchwc,
         depthwise_conv2d,
@@ -23,6 +24,7 @@ def llvm_rules() -> list[Rule]:
 
     return [
         annotated_loops.RULE,
+        attention.RULE,
         conv2d_nchwc.RULE,
         depthwise_conv2d.RULE,
         matmul.RULE,

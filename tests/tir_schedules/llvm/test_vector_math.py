@@ -15,7 +15,7 @@ from tvm.tirx import Expr, PrimFunc
 
 from tests.tir_schedules.llvm.scheduled_kernel import assembly, libm_calls, machine, run
 from tir_schedules.llvm.elementwise import RULE
-from tir_schedules.llvm.vector_math import lower_math
+from tir_schedules.llvm.vector_math import exp2_of_negative, lower_math
 
 POINTS = 1 << 18
 Unary = Callable[[Expr], Expr]
@@ -39,6 +39,7 @@ def _erf(x: np.ndarray) -> np.ndarray:
 ULP = {
     "exp": (tirx.exp, np.exp, (-87.3, 88.7), 1.5),
     "exp2": (tirx.exp2, np.exp2, (-125.9, 127.9), 1.5),
+    "exp2_of_negative": (exp2_of_negative, np.exp2, (-125.9, 0.0), 1.5),
     "tanh": (tirx.tanh, np.tanh, (-12.0, 12.0), 2.0),
     "sigmoid": (tirx.sigmoid, lambda v: 1 / (1 + np.exp(-v)), (-80.0, 30.0), 3.0),
     "erf": (tirx.erf, _erf, (-5.0, 5.0), 6.0),
@@ -100,6 +101,12 @@ def test_exponential_underflows_through_denormals() -> None:
     x = np.linspace(-103.0, -88.0, 1024).astype("float32")
     exact = np.exp(x.astype("float64"))
     assert np.abs(_values(tirx.exp, x) - exact).max() <= 2.0**-149
+
+
+def test_exponential_of_negative_numbers_ends_in_zero() -> None:
+    x = np.array([0.0, -0.5, -126.0, -127.0, -1e30, -np.inf, np.nan], "float32")
+    want = np.array([1.0, 0.5**0.5, 2.0**-126, 0.0, 0.0, 0.0, np.nan], "float32")
+    np.testing.assert_allclose(_values(exp2_of_negative, x), want, rtol=1e-7, atol=0)
 
 
 @pytest.mark.parametrize("name", ULP)
