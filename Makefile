@@ -30,6 +30,7 @@ conformance: $(VENV)/.installed-test
 
 fuzz: $(VENV)/.installed-test
 	$(PY) -m tests.fuzz
+	$(PY) -m tests.fuzz.pack_buffers
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -29,8 +29,7 @@ def main(argv: list[str] | None = None) -> int:
     except (OSError, KeyError, TypeError, ValueError) as error:
         print(f"error: {args.file}: {error}", file=sys.stderr)
         return 2
-    ratio = plan.peak / plan.lower_bound if plan.lower_bound else 1.0
-    print(f"peak {plan.peak}  bound {plan.lower_bound}  ratio {ratio:.3f}")
+    print(f"peak {plan.peak}  bound {plan.lower_bound}  ratio {plan.ratio:.3f}")
     return int(args.capacity is not None and plan.peak > args.capacity)
 
 

@@ -20,3 +20,16 @@ def tiling(seed: int, count: int, steps: int, capacity: int) -> list[tuple[int, 
         else:
             tiles.append((lower, upper, low, high))
     return [(lower, upper, high - low) for lower, upper, low, high in tiles]
+
+
+def random_tiling(seed: int) -> tuple[list[tuple[int, int, int]], int]:
+    """Return 50-500 buffers of a random tiling, every other time with a tenth left out, and the
+    capacity they fit."""
+    choice = random.Random(seed)
+    count = choice.randrange(50, 501)
+    steps = choice.choice((count // 4, count, 2 * count))
+    capacity = 1 << choice.randrange(10, 24)
+    buffers = tiling(seed, count, steps, capacity)
+    if choice.random() < 0.5:
+        buffers = [buffer for buffer in buffers if choice.random() > 0.1]
+    return buffers, capacity

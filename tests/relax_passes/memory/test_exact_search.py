@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import random
+import time
+from pathlib import Path
 
 import pytest
 
@@ -71,3 +74,24 @@ def test_a_stated_capacity_lets_the_planner_look_longer():
     plan = plan_offsets(buffers, alignment=1, capacity=4200)
     verify_offsets(buffers, plan.offsets, plan.peak, alignment=1)
     assert plan.peak <= 4200
+
+
+INSTANCES = sorted((Path(__file__).parent / "minimalloc").glob("*.csv"))
+
+
+@pytest.mark.parametrize("path", INSTANCES, ids=lambda path: path.stem)
+def test_hard_instances_fit_their_capacity(path: Path):
+    """Each fits the capacity in its name; greedy plans need 1.29-1.44 times the bound."""
+    capacity = int(path.stem.split(".")[1])
+    with path.open() as file:
+        rows = [(int(r["lower"]), int(r["upper"]), int(r["size"])) for r in csv.DictReader(file)]
+    start = time.process_time()
+    plan = plan_offsets(rows, alignment=1, capacity=capacity)
+    assert time.process_time() - start < 60
+    verify_offsets(rows, plan.offsets, capacity, alignment=1)
+
+
+def test_many_buffers_in_one_valley_are_searched_without_recursion():
+    """A search goes as deep as there are buffers, and Python's stack does not."""
+    buffers = [(0, 2, 1)] * 1500 + [(1, 3, 1)]
+    assert fit_capacity(buffers, 1501, nodes=4000) is not None
