@@ -241,8 +241,10 @@ class _Search:
         return sorted(follow, key=waste)
 
     def _candidates(self, within: np.ndarray, slot: int, valleys: np.ndarray) -> list[int]:
-        """Return the buffers that may cover `slot` next: those that touch the valley's ends first,
-        then the one of greatest priority."""
+        """Return the buffers that may cover `slot` next, the best first.
+
+        Those that touch the valley's ends come first, then the one of greatest priority.
+        """
         start, end = self.slots.start, self.slots.end
         first, stop = self.slots.valley_around(slot, valleys)
         numbers = within[(start[within] <= slot) & (slot < end[within])]

@@ -33,7 +33,9 @@ def place_greedily(items: Sequence[Buffer], strategy: str) -> list[int]:
     neighbours = _neighbours(items)
     offsets = [-1] * len(items)
     for i in _order(items, strategy):
-        taken = sorted((offsets[j], offsets[j] + block[j]) for j in neighbours[i] if offsets[j] >= 0)
+        taken = sorted(
+            (offsets[j], offsets[j] + block[j]) for j in neighbours[i] if offsets[j] >= 0
+        )
         offsets[i] = fit(taken, block[i])
     return offsets
 

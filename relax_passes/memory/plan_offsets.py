@@ -15,7 +15,9 @@ from typing import Literal, get_args
 from relax_passes.memory.greedy_offsets import Buffer, place_greedily
 from relax_passes.memory.search_offsets import search_offsets
 
-Strategy = Literal["search", "greedy_by_size", "greedy_by_breadth", "first_fit", "best_fit", "buddy"]
+Strategy = Literal[
+    "search", "greedy_by_size", "greedy_by_breadth", "first_fit", "best_fit", "buddy"
+]
 STRATEGIES: tuple[str, ...] = get_args(Strategy)
 
 

@@ -56,7 +56,7 @@ class TimeSlots:
             np.minimum(below[half:], table[level, :-half], out=below[half:])
         return table[0]
 
-    def sum_over_slot(self, values: np.ndarray, ranges: np.ndarray) -> np.ndarray:
+    def sum_over_slot(self, values: np.ndarray | int, ranges: np.ndarray) -> np.ndarray:
         """Return for each slot the sum over the ranges that cover it."""
         change = np.zeros(self.count + 1, np.int64)
         np.add.at(change, self.start[ranges], values)
