@@ -5,6 +5,7 @@ from __future__ import annotations
 import tvm
 from tvm import relax
 
+from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.pass_base import PassContext, graph_pass
 
 
@@ -12,7 +13,7 @@ from relax_passes.pass_base import PassContext, graph_pass
 def eliminate_dead_code(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool]:
     """Remove bindings that nothing reads and private functions that nothing calls."""
     before = _size(mod)
-    cleaned = relax.transform.DeadCodeElimination()(mod)
+    cleaned = remove_dead_bindings(mod)
     after = _size(cleaned)
     if after == before:
         return mod, False

@@ -18,6 +18,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from relax_passes.analysis.readers import count_readers
 from relax_passes.constant_values import array_of, constant_from
+from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.decompose_inference import scale_and_shift
 from relax_passes.pass_base import PassContext, PassLog, graph_pass
 
@@ -45,7 +46,7 @@ def fold_batch_norm(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, 
     if not rewriter.count:
         return mod, False
     ctx.log.fire("fold_batch_norm", f"folded {rewriter.count} scales and shifts")
-    return relax.transform.DeadCodeElimination()(rewriter.builder_.get()), True
+    return remove_dead_bindings(rewriter.builder_.get()), True
 
 
 @dataclass(frozen=True)

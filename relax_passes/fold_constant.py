@@ -16,6 +16,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from relax_passes.canonicalize_bindings import canonicalize_bindings
 from relax_passes.constant_evaluation import evaluate, tensor_operands
 from relax_passes.constant_values import array_of, constant_from
+from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.lowering.rule import dtype_of, static_shape
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.pass_options import option
@@ -52,7 +53,7 @@ def fold_constant(
         return mod, False
     ctx.log.fire("fold_constant", f"put {total} constants in place")
     cleaned = canonicalize_bindings(mod)
-    return relax.transform.DeadCodeElimination()(cleaned), True
+    return remove_dead_bindings(cleaned), True
 
 
 def is_foldable(call: tvm.ir.Call, options: FoldOptions) -> bool:

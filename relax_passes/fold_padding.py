@@ -14,6 +14,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.rewrite_functions import definition_of, rewrite_functions
 
@@ -36,7 +37,7 @@ def fold_padding(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, boo
     if not rewriter.count:
         return mod, False
     ctx.log.fire("fold_padding", f"folded {rewriter.count} zero borders into convolutions")
-    return relax.transform.DeadCodeElimination()(rewriter.builder_.get()), True
+    return remove_dead_bindings(rewriter.builder_.get()), True
 
 
 @mutator

@@ -18,6 +18,7 @@ from tvm.relax import analysis as relax_analysis
 from relax_passes.analysis.category import Category, categorize, compute_blocks
 from relax_passes.analysis.fusion_table import FUSION_TABLE, When
 from relax_passes.analysis.post_dominator import immediate_post_dominators
+from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.fused_kernel import FusedGroup, FusedKernels
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.pass_options import option
@@ -65,7 +66,7 @@ def fuse_operators(
             body = relax.SeqExpr(blocks, func.body.body)
             fused = relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
             builder.update_func(var, builder.normalize(fused))
-        mod = relax.transform.DeadCodeElimination()(builder.finalize())
+        mod = remove_dead_bindings(builder.finalize())
         ctx.log.fire(NAME, f"{merged} calls joined others")
     ctx.log.metrics["kernel_count"] = sum(
         1

@@ -17,6 +17,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.rewrite_functions import definition_of, rewrite_functions
 
@@ -35,7 +36,7 @@ def raise_gelu(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool]
     if not rewriter.raised:
         return mod, False
     ctx.log.fire("raise_gelu", "raised " + ", ".join(rewriter.raised))
-    return relax.transform.DeadCodeElimination()(rewriter.builder_.get()), True
+    return remove_dead_bindings(rewriter.builder_.get()), True
 
 
 @mutator

@@ -16,6 +16,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from relax_passes.constant_values import array_of
+from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.lowering.rule import dtype_of
 from relax_passes.pass_base import PassContext, PassLog, graph_pass
 from relax_passes.rewrite_functions import definition_of, rewrite_functions
@@ -29,7 +30,7 @@ def raise_layer_norm(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule,
     if not rewriter.count:
         return mod, False
     ctx.log.fire("raise_layer_norm", f"raised {rewriter.count} layer normalizations")
-    return relax.transform.DeadCodeElimination()(rewriter.builder_.get()), True
+    return remove_dead_bindings(rewriter.builder_.get()), True
 
 
 @mutator

@@ -15,6 +15,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from relax_passes.blocked_layout import is_one
 from relax_passes.canonicalize_bindings import canonicalize_bindings
+from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.lowering.rule import dtype_of
 from relax_passes.lowering.views import VIEWS
 from relax_passes.pass_base import PassContext, graph_pass
@@ -32,7 +33,7 @@ def simplify_views(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, b
         return mod, False
     ctx.log.fire("simplify_views", f"simplified {rewriter.count} views")
     cleaned = canonicalize_bindings(rewriter.builder_.get())
-    return relax.transform.DeadCodeElimination()(cleaned), True
+    return remove_dead_bindings(cleaned), True
 
 
 @mutator

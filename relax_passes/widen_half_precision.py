@@ -16,6 +16,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from relax_passes.canonicalize_bindings import canonicalize_bindings
 from relax_passes.constant_values import array_of, constant_from
+from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.lowering.rule import dtype_of
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.rewrite_functions import rewrite_functions
@@ -47,7 +48,7 @@ def widen_half_precision(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRMod
         return mod, False
     ctx.log.fire("widen_half_precision", f"computed {rewriter.count} operators in float32")
     cleaned = canonicalize_bindings(rewriter.builder_.get())
-    return relax.transform.DeadCodeElimination()(cleaned), True
+    return remove_dead_bindings(cleaned), True
 
 
 @mutator

@@ -1,0 +1,82 @@
+"""The optimizer takes time linear in the graph, and two seconds at most for ResNet-50's.
+
+Processor time is measured, not wall time: tests run next to each other.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from relax_passes.pipeline import Pipeline, default_pipeline
+from tests.relax_passes.pass_checks import context, module
+
+op, nn = relax.op, relax.op.nn
+RNG = np.random.default_rng(0)
+
+
+def processor_seconds(pipeline: Pipeline, mod: tvm.IRModule) -> float:
+    start = time.process_time()
+    pipeline.run(mod, context())
+    return time.process_time() - start
+
+
+def deep_network(layers: int) -> tvm.IRModule:
+    """Ten bindings a layer: product, bias, activation, views, a residual, a chain."""
+    half = relax.const(np.float32(0.5))
+    weight = relax.const(RNG.standard_normal((16, 16)).astype("float32"))
+
+    def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        for _ in range(layers):
+            bias = relax.const(RNG.standard_normal(16).astype("float32"))
+            y = bb.emit(op.add(bb.emit(op.matmul(x, weight)), bias))
+            y = bb.emit(op.reshape(bb.emit(nn.relu(y)), (2, 2, 16)))
+            y = bb.emit(op.multiply(bb.emit(op.reshape(y, (4, 16))), half))
+            y = bb.emit(op.tanh(bb.emit(op.add(y, x))))
+            x = bb.emit(op.exp(bb.emit(op.negative(y))))
+        return x
+
+    return module((4, 16), build)
+
+
+def test_time_is_linear_in_the_graph() -> None:
+    """Ten times the graph takes ten to eleven times as long, and more where caches are shared."""
+    optimizer = default_pipeline().until("fuse")
+    processor_seconds(optimizer, deep_network(3))  # imports, caches
+    small = min(processor_seconds(optimizer, deep_network(30)) for _ in range(2))
+    assert processor_seconds(optimizer, deep_network(300)) < 15 * small
+
+
+def resnet50() -> tvm.IRModule:
+    """The graph of ResNet-50 with batch norm as the exporter leaves it."""
+
+    def conv(bb: relax.BlockBuilder, x: relax.Var, o: int, k: int, stride: int = 1) -> relax.Var:
+        i = int(x.ty.shape[1])
+        weight = relax.const(RNG.standard_normal((o, i, k, k), "float32") / np.float32(k * k * i))
+        ones = [relax.const(np.full(o, v, "float32")) for v in (1.5, 0.1, 0.2, 0.9)]
+        y = bb.emit(nn.conv2d(x, weight, strides=stride, padding=k // 2))
+        return bb.emit(nn.batch_norm(y, *ones, 1, training=False)[0])
+
+    def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        x = bb.emit(nn.max_pool2d(bb.emit(nn.relu(conv(bb, x, 64, 7, 2))), 3, 2, 1))
+        for width, blocks, stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
+            for number in range(blocks):
+                step = stride if number == 0 else 1
+                y = bb.emit(nn.relu(conv(bb, x, width, 1)))
+                y = bb.emit(nn.relu(conv(bb, y, width, 3, step)))
+                y = conv(bb, y, 4 * width, 1)
+                side = conv(bb, x, 4 * width, 1, step) if number == 0 else x
+                x = bb.emit(nn.relu(bb.emit(op.add(y, side))))
+        pooled = bb.emit(op.reshape(bb.emit(op.mean(x, [2, 3])), (1, 2048)))
+        return op.matmul(pooled, relax.const(np.zeros((2048, 1000), "float32")))
+
+    return module((1, 3, 224, 224), build)
+
+
+def test_all_graph_passes_on_resnet50_take_two_seconds_at_most() -> None:
+    graph_passes = default_pipeline().until("layout")
+    processor_seconds(graph_passes, deep_network(3))
+    assert processor_seconds(graph_passes, resnet50()) < 2
