@@ -107,7 +107,8 @@ def _row_kernels() -> list[Kernel]:
     ]
 
 
-def _compiled(func: PrimFunc, target: Target) -> Callable[..., None]:
+def compiled(func: PrimFunc, target: Target) -> Callable[..., None]:
+    """Return the compiled function."""
     module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
     return tvm.compile(module, target=target).jit()["main"]
 
@@ -154,7 +155,7 @@ def fma_peak(target: Target, machine: Machine, rounds: int) -> float:
                 with T.sblock("store"):
                     y[a * lanes + lane] = held[a * lanes + lane]
 
-    run = _compiled(chain, target)
+    run = compiled(chain, target)
     x = tvm.runtime.tensor(np.ones(chains * lanes, "float32"))
     y = tvm.runtime.tensor(np.zeros(chains * lanes, "float32"))
     # Short rounds, so that some run without another process taking the core.
@@ -169,7 +170,7 @@ def measure(kernel: Kernel, target: Target, machine: Machine, rounds: int) -> tu
         AssertionError: If its result is off by more than 1e-4 of the largest value.
     """
     scheduled = schedule_func(kernel.func, target, machine)
-    run = _compiled(lower_math(scheduled.func), target)
+    run = compiled(lower_math(scheduled.func), target)
     inputs = [tvm.runtime.tensor(array) for array in kernel.inputs]
     out = tvm.runtime.tensor(np.full(kernel.expected.shape, np.nan, "float32"))
     seconds = _times(lambda: run(*inputs, out), rounds)

@@ -29,6 +29,7 @@ from tir_schedules.llvm.attention_nest import AttentionNest
 from tir_schedules.llvm.attention_tile import AttentionTile
 from tir_schedules.llvm.blocks import constant
 from tir_schedules.llvm.mask_bounds import Range, shown_everywhere, shown_somewhere
+from tir_schedules.llvm.register_transpose import transposed
 from tir_schedules.llvm.vector_math import exp2_of_negative
 
 _LOWEST = float(np.finfo("float32").min)
@@ -157,21 +158,40 @@ class _Kernel:
 
     def begin(self, t: Any) -> None:
         tile, wide = self.tile, self.tile.queries
-        nest = self.nest
-        with _serial(self.size) as d:
-            _fill(
-                self.q,
-                wide,
-                lambda x: (
-                    nest.query.at(self.b, self.h, self.query_of(t, x), _i(0), d) * _f(self.unit)
-                ),
-                t,
-                d,
-            )
+        self.pack_queries(t)
         with _serial(wide) as r:
             _fill(self.sums, tile.width, lambda x: _f(0.0), t, r)
         _fill(self.best, wide, lambda x: _f(_LOWEST), t)
         _fill(self.total, wide, lambda x: _f(0.0), t)
+
+    def query(self, t: Any, x: Any, d: Any) -> Expr:
+        """Return an element of the query of lane x."""
+        place = (self.b, self.h, self.query_of(t, x), _i(0), d)
+        return self.nest.query.at(*place) * _f(self.unit)
+
+    def pack_queries(self, t: Any) -> None:
+        """State the transposed copy of the queries: squares in registers, then what is left."""
+        lanes, wide = self.tile.lanes, self.tile.queries
+        whole = self.size // lanes * lanes
+        if whole:
+            with _serial(wide // lanes) as group, _serial(whole // lanes) as at:
+                self.pack_square(t, group * _i(lanes), at * _i(lanes))
+        if whole < self.size:
+            with _serial(self.size - whole) as rest:
+                d = _i(whole) + rest
+                _fill(self.q, wide, lambda x: self.query(t, x, d), t, d)
+
+    def pack_square(self, t: Any, first: Any, d: Any) -> None:
+        lanes = self.tile.lanes
+        rows = [T.alloc_buffer((lanes,), "float32") for _ in range(lanes)]
+        for r, row in enumerate(rows):
+            self.load_query(row, t, first + _i(r), d)
+        vector = tirx.Ramp(_i(0), _i(1), lanes)
+        for c, column in enumerate(transposed([row[vector] for row in rows])):
+            T.buffer_store(self.q, column, [t, d + _i(c), tirx.Ramp(first, _i(1), lanes)])
+
+    def load_query(self, row: Any, t: Any, lane: Any, d: Any) -> None:
+        _fill(row, self.tile.lanes, lambda x: self.query(t, lane, d + x))
 
     def finish(self, t: Any) -> None:
         """State the division by the sum of weights, and the stores."""

@@ -9,7 +9,7 @@ from tir_schedules.machine import Machine
 # Keys and values of one block stay in L1 next to a tile's queries, weights and results.
 _BLOCK_KEYS = 64
 # Query tiles that share one copy of a block's keys and values.
-_MOST_TILES = 4
+_MOST_TILES = 8
 
 
 @dataclass(frozen=True)
