@@ -11,7 +11,6 @@ import tvm_ffi
 from tvm import relax
 
 from relax_passes.lowering import (
-    attention,
     boolean,
     convolution,
     double_precision,
@@ -19,6 +18,7 @@ from relax_passes.lowering import (
     pooling,
     views,
 )
+from relax_passes.lowering.attention import lower_attentions
 from relax_passes.lowering.matrix_product import lower_matrix_products
 from relax_passes.lowering.rule import LoweringRule
 from relax_passes.pass_base import PassContext, graph_pass
@@ -47,10 +47,7 @@ class NotLowered(ValueError):
 def lowering_rules(ctx: PassContext) -> dict[str, LoweringRule]:
     """Return our own rules by operator name; TVM's hold for every other operator."""
     rules: dict[str, LoweringRule] = {}
-    families = (
-        views, boolean, nan_propagating, convolution, pooling, double_precision, attention
-    )  # fmt: skip
-    for family in families:
+    for family in (views, boolean, nan_propagating, convolution, pooling, double_precision):
         rules.update(family.lowerings(ctx))
     return rules
 
@@ -65,6 +62,11 @@ def lower_operators(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, 
     if not _remaining(mod):
         return mod, False
     count = len(mod.get_global_vars())
+    mod, attentions = lower_attentions(mod, ctx)
+    if attentions:
+        ctx.log.fire(
+            "lower_attention", f"{attentions} attentions became calls of their computation"
+        )
     mod = lower_matrix_products(mod, ctx)
     legalize = relax.transform.LegalizeOps(lowering_rules(ctx), skip_ops=["relax.reshape"])
     try:

@@ -35,6 +35,7 @@ def attention(
     score_mod: ScoreMod | None = None,
     mask_mod: MaskMod | None = None,
     scale: float | None = None,
+    heads_first: Sequence[bool] = (False, False, False),
 ) -> te.Tensor:
     """Return softmax(score_mod(scale * q k') where mask_mod, else -inf) v.
 
@@ -48,6 +49,7 @@ def attention(
         score_mod: What becomes of a score; nothing by default.
         mask_mod: Which scores count; all by default.
         scale: What products of queries and keys are multiplied by; 1 / sqrt(head size) by default.
+        heads_first: Which of q, k, v have their second and third axis swapped.
 
     Returns:
         Tensor (batch, queries, heads, value size) of q's dtype.
@@ -55,8 +57,10 @@ def attention(
     Raises:
         ValueError: If the key heads do not divide the heads.
     """
-    scores = masked_scores(q, k, score_mod=score_mod, mask_mod=mask_mod, scale=scale)
-    return weighted_values(softmax_of_masked(scores), v, str(q.dtype))
+    scores = masked_scores(
+        q, k, score_mod=score_mod, mask_mod=mask_mod, scale=scale, heads_first=heads_first[:2]
+    )
+    return weighted_values(softmax_of_masked(scores), v, str(q.dtype), heads_first[2])
 
 
 def masked_scores(
@@ -66,18 +70,19 @@ def masked_scores(
     score_mod: ScoreMod | None = None,
     mask_mod: MaskMod | None = None,
     scale: float | None = None,
+    heads_first: Sequence[bool] = (False, False),
 ) -> te.Tensor:
     """Return the scores (batch, heads, queries, keys) of `attention`, -inf where masked."""
-    batch, queries, heads, size = q.shape
-    keys = k.shape[1]
+    (batch, queries, heads, size), query = _heads_last(q, heads_first[0])
+    (_, keys, groups, _), key = _heads_last(k, heads_first[1])
     inner = "float64" if q.dtype == "float64" else "float32"
-    key_head = _key_head(heads, k.shape[2])
+    key_head = _key_head(heads, groups)
     factor = tirx.const(int(size) ** -0.5 if scale is None else scale, inner)
     d = te.reduce_axis((0, size), name="d")
 
     def product(b: Any, h: Any, i: Any, j: Any) -> Expr:
-        left = q(b, i, h, d).astype(inner)
-        return te.sum(left * k(b, j, key_head(h), d).astype(inner), axis=d)
+        left = query(b, i, h, d).astype(inner)
+        return te.sum(left * key(b, j, key_head(h), d).astype(inner), axis=d)
 
     scores = _stage("scores", (batch, heads, queries, keys), product)
 
@@ -112,25 +117,37 @@ def softmax_of_masked(scores: te.Tensor) -> te.Tensor:
     return _stage("shares", scores.shape, share)
 
 
-def weighted_values(shares: te.Tensor, v: te.Tensor, dtype: str) -> te.Tensor:
+def weighted_values(
+    shares: te.Tensor, v: te.Tensor, dtype: str, heads_first: bool = False
+) -> te.Tensor:
     """Return the sums of values (batch, queries, heads, value size) with given weights.
 
     Args:
         shares: Weights (batch, heads, queries, keys).
         v: Values (batch, keys, key heads, value size).
         dtype: Of the result.
+        heads_first: Whether v is (batch, key heads, keys, value size).
     """
     batch, heads, queries, keys = shares.shape
-    shape = (batch, queries, heads, v.shape[3])
-    key_head = _key_head(heads, v.shape[2])
+    (_, _, groups, width), values = _heads_last(v, heads_first)
+    shape = (batch, queries, heads, width)
+    key_head = _key_head(heads, groups)
     j = te.reduce_axis((0, keys), name="j")
 
     def product(b: Any, i: Any, h: Any, c: Any) -> Expr:
-        value = v(b, j, key_head(h), c).astype(str(shares.dtype))
+        value = values(b, j, key_head(h), c).astype(str(shares.dtype))
         return te.sum(shares(b, h, i, j) * value, axis=j)
 
     sums = _stage("product", shape, product)
     return _stage("output", shape, lambda *place: sums(*place).astype(dtype))
+
+
+def _heads_last(x: te.Tensor, heads_first: bool) -> tuple[list[Any], Callable[..., Expr]]:
+    """Return the shape (batch, length, heads, size) of an operand, and how to read it so."""
+    if not heads_first:
+        return list(x.shape), x
+    batch, heads, length, size = x.shape
+    return [batch, length, heads, size], lambda b, i, h, d: x(b, h, i, d)
 
 
 def _stage(name: str, shape: Sequence[Any], value: Callable[..., Expr]) -> te.Tensor:

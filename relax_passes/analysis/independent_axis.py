@@ -32,6 +32,7 @@ from tvm.sym import Analyzer
 from tvm.tirx import BufferStore, IterVar, PrimFunc, While
 
 from relax_passes.lower_operators import lowering_rules
+from relax_passes.lowering.attention import lower_attentions
 from relax_passes.pass_base import PassContext
 
 _WITHOUT_EFFECT = frozenset({"relax.shape_of"})
@@ -51,6 +52,7 @@ def padding_obstacle(mod: tvm.IRModule, symbol: str, ctx: PassContext) -> str | 
     """
     # The plainest loop nests will do: packed and tiled ones compute the same.
     with ctx.target:
+        mod, _ = lower_attentions(mod, ctx)
         mod = relax.transform.LegalizeOps(lowering_rules(ctx), skip_ops=["relax.reshape"])(mod)
     main = mod["main"]
     variable = _find(main, symbol)

@@ -8,8 +8,11 @@ import tvm
 from tvm import relax, tirx
 
 import relaxc
+from relax_passes.analysis.independent_axis import padding_obstacle
+from relax_passes.lowering.attention import lower_attentions
 from relax_passes.pass_base import PassContext
 from relax_passes.pipeline import default_pipeline
+from tests.relax_passes.pass_checks import context, run
 from tests.tir_schedules.attention_reference import reference
 from tir_schedules import Machine
 
@@ -128,3 +131,41 @@ def test_cuda_gets_scores_softmax_and_sums() -> None:
         "attention_softmax": "row_kernel",
         "attention_values": "contraction",
     }
+
+
+def test_the_three_kernels_compute_attention() -> None:
+    ctx = PassContext(CUDA, Machine.from_target(CUDA))
+    lowered, count = lower_attentions(module(Q, K, K, (2, 1, 1, 13), causal_mask="TopLeft"), ctx)
+    assert count == 1
+    arrays = values(Q, K, K, (2, 1, 1, 13))
+    want = reference(*arrays[:3], rescore=lambda s: s + arrays[3], shown=COLUMN <= ROW)
+    np.testing.assert_allclose(run(lowered, *arrays), want, rtol=0, atol=1e-5)
+
+
+def test_a_cache_with_heads_before_tokens_is_read_as_it_lies() -> None:
+    builder = relax.BlockBuilder()
+    shapes = [(2, 4, 9, 16), (2, 2, 13, 16), (2, 2, 13, 24)]
+    params = [
+        relax.Var(name, relax.TensorType(shape, "float32"))
+        for name, shape in zip("qkv", shapes, strict=True)
+    ]
+    with builder.function("main", params):
+        with builder.dataflow():
+            turned = [builder.emit(R.permute_dims(p, [0, 2, 1, 3])) for p in params]
+            out = builder.emit_output(R.nn.attention(*turned, causal_mask="BottomRight"))
+        builder.emit_func_output(out)
+    model = relaxc.compile(builder.get())
+    assert [kernel["rule"] for kernel in model.report.kernels] == ["attention"]
+    arrays = values(*shapes)
+    want = reference(*(a.transpose(0, 2, 1, 3) for a in arrays), shown=COLUMN <= ROW + 4)
+    np.testing.assert_allclose(model(*arrays), want, rtol=0, atol=2e-6 * np.abs(want).max())
+
+
+def test_its_batch_is_an_independent_axis() -> None:
+    b = tirx.Var("b", "int64")
+    shape = (b, 9, 4, 16)
+    mod = module(shape, shape, shape, (1, 4, 9, 9), causal_mask="TopLeft", window_size=3)
+    assert padding_obstacle(mod, "b", context()) is None
+    n = tirx.Var("n", "int64")
+    mod = module(*[(1, n, 4, 16)] * 3)
+    assert "n" in str(padding_obstacle(mod, "n", context()))
