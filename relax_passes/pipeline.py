@@ -33,6 +33,7 @@ from relax_passes.pass_effect import count_module
 from relax_passes.pass_options import did_you_mean
 from relax_passes.raise_gelu import raise_gelu
 from relax_passes.raise_layer_norm import raise_layer_norm
+from relax_passes.record_graphs import record_graph
 from relax_passes.run_pass import run_pass
 from relax_passes.schedule_kernels import schedule_kernels
 from relax_passes.simplify_views import simplify_views
@@ -141,6 +142,7 @@ class Pipeline:
         if ctx.debug:
             verify_import(mod)
         counts = count_module(mod)
+        record_graph("import", mod, counts.bindings, ctx)
         _dump(mod, dump_dir, 0, "import")
         for index, (phase, passes) in enumerate(self.phases.items(), start=1):
             if on_phase is not None:
@@ -153,6 +155,7 @@ class Pipeline:
             if on_pass is not None:
                 on_pass("")
             verify_phase(phase, mod, ctx)
+            record_graph(phase, mod, counts.bindings, ctx)
             _dump(mod, dump_dir, index, phase)
         return mod
 

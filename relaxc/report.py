@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _KNOWN_METRICS = frozenset(
     (
         *("kernels", "arena_bytes", "lower_bound_bytes", "naive_bytes"),
-        *("layout_transforms", "kernel_count", "pass_seconds", "passes"),
+        *("layout_transforms", "kernel_count", "pass_seconds", "passes", "graphs"),
     )
 )
 
@@ -33,8 +33,9 @@ class Report:
     bytes, times in seconds. `lower_bound_bytes` is the largest sum of buffers alive at once;
     `naive_bytes` is what the buffers take without any reuse. `passes` has one dict for each run of
     a pass: `name`, `phase`, `seconds`, `modified`, `bindings` and `kernels` (before, after), and
-    the operators `removed` and `added`. A value is None where the pass that measures it did not
-    run.
+    the operators `removed` and `added`. `graphs` describes the graph after the phases import,
+    lower and schedule (`relax_passes.analysis.graph_summary`); it is empty for very large ones. A
+    value is None where the pass that measures it did not run.
     """
 
     source: str = ""
@@ -48,6 +49,7 @@ class Report:
     phase_seconds: dict[str, float] = field(default_factory=dict)
     pass_seconds: dict[str, float] = field(default_factory=dict)
     passes: list[dict[str, Any]] = field(default_factory=list)
+    graphs: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -81,6 +83,7 @@ class Report:
             phase_seconds=dict(phase_seconds),
             pass_seconds=dict(metrics.get("pass_seconds", {})),
             passes=_plain(metrics.get("passes", [])),
+            graphs=_plain(metrics.get("graphs", {})),
             metrics=_plain({k: v for k, v in metrics.items() if k not in _KNOWN_METRICS}),
         )
 

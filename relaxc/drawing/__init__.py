@@ -1,0 +1,1 @@
+"""The picture of a graph and of its kernels: grouping, layout, SVG."""
