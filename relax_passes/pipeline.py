@@ -27,6 +27,7 @@ from relax_passes.fold_padding import fold_padding
 from relax_passes.fuse_operators import fuse_operators
 from relax_passes.lift_convolution_1d import lift_convolution_1d
 from relax_passes.lower_operators import lower_operators
+from relax_passes.memory.order_bindings import order_bindings
 from relax_passes.memory.plan_memory import plan_memory
 from relax_passes.pass_base import ALIASES, PHASES, GraphPass, PassContext
 from relax_passes.pass_effect import count_module
@@ -191,7 +192,7 @@ def default_pipeline() -> Pipeline:
             "lower": (lower_operators, eliminate_dead_code),
             "fuse": (fuse_operators,),
             "schedule": (schedule_kernels,),
-            "memory": (plan_memory,),
+            "memory": (order_bindings, plan_memory),
         }
     )
 

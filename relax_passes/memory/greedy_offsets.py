@@ -25,7 +25,7 @@ class Buffer:
 
 def place_greedily(items: Sequence[Buffer], strategy: str) -> list[int]:
     """Return an offset for each buffer, by one of `GREEDY_STRATEGIES`."""
-    fit: Fit = _best_fit if strategy == "best_fit" else _first_fit
+    fit: Fit = _best_fit if strategy == "best_fit" else first_fit
     # Buddies: a block is a power of two, and starts at a multiple of itself.
     block = [_power_of_two(b.size) if strategy == "buddy" else b.size for b in items]
     if strategy == "buddy":
@@ -70,7 +70,7 @@ def _greatest_load(items: Sequence[Buffer]) -> list[int]:
     return [max(load[s] for s in starts if b.lower <= s < b.upper) for b in items]
 
 
-def _first_fit(taken: list[tuple[int, int]], size: int) -> int:
+def first_fit(taken: list[tuple[int, int]], size: int) -> int:
     """Return the lowest gap that holds `size`; `taken` is sorted (offset, end) pairs."""
     offset = 0
     for start, end in taken:

@@ -7,6 +7,8 @@ the operand's bytes afterwards. The kernel's variant has no output parameter: it
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import tvm
 import tvm_ffi
 from tvm import relax, tirx
@@ -16,11 +18,15 @@ from relax_passes.memory.live_ranges import CALL_TIR, LiveRanges, is_call_to, re
 
 
 def choose_in_place(
-    mod: tvm.IRModule, bindings: list[relax.Binding], live: LiveRanges
+    mod: tvm.IRModule,
+    bindings: list[relax.Binding],
+    live: LiveRanges,
+    may_overwrite: Callable[[int, int], bool] = lambda storage, step: True,
 ) -> dict[relax.Var, int]:
     """Pick for each call_tir the operand its result may overwrite; merge their storages in `live`.
 
-    The operand must be a planned storage of the same type that nothing reads after this step.
+    The operand must be a planned storage of the same type that nothing reads after this step, and
+    that `may_overwrite(storage, step)` allows.
     """
     chosen: dict[relax.Var, int] = {}
     for step, binding in enumerate(bindings):
@@ -41,7 +47,7 @@ def choose_in_place(
                 continue
             host = live.host_of(next(iter(named)))
             storage = live.storages[host]
-            if not storage.planned or storage.upper != step + 1:
+            if not storage.planned or storage.upper != step + 1 or not may_overwrite(host, step):
                 continue
             storage.upper = live.storages[own].upper
             live.storages[own].host = host

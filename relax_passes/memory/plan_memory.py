@@ -7,7 +7,9 @@ comes from the run-time pool instead, so both kinds of tensor may live in one fu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
+from typing import Any
 
 import tvm
 import tvm_ffi
@@ -22,7 +24,13 @@ from relax_passes.memory.live_ranges import (
     is_call_to,
     result_types,
 )
+from relax_passes.memory.parallel_safe import (
+    analyze_data_flow,
+    may_overwrite,
+    place_longest_path_first,
+)
 from relax_passes.memory.plan_offsets import Plan, Strategy, plan_offsets
+from relax_passes.memory.tvm_planner import tvm_planner_bytes
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.pass_options import option
 from relax_passes.schedule_kernels import schedule_kernel
@@ -38,6 +46,9 @@ class MemoryOptions:
     strategy: Strategy = option("search", "how offsets are found")
     reuse: bool = option(True, "whether tensors may share bytes; false is for debugging")
     in_place: bool = option(True, "whether a result may overwrite an operand that dies there")
+    parallel_safe: bool = option(False, "whether branches that may run together share no bytes")
+    poison: bool = option(False, "whether freed bytes are overwritten with NaN or 0xA5")
+    compare: bool = option(False, "whether TVM's planner runs too, for the report")
 
 
 @graph_pass(name=NAME, phase="memory", options=MemoryOptions)
@@ -50,7 +61,9 @@ def plan_memory(
     if not main.is_pure and not any(is_call_to(b.value, CALL_TIR) for b in _bindings(main)):
         return mod, False  # planned before: kernels are called for effect already
     planned = _accept_offsets(flat)
-    totals = _Totals()
+    totals = _Totals(parallel_safe=options.parallel_safe)
+    if options.compare:
+        ctx.log.metrics["tvm_planner_bytes"] = tvm_planner_bytes(mod)
     for var, func in flat.functions.items():
         if isinstance(func, relax.Function):
             planned = _plan_function(planned, var.name_hint, ctx, totals, options)
@@ -69,8 +82,11 @@ def _plan_function(
     func = mod[name]
     bindings = _bindings(func)
     live = analyze_live_ranges(bindings, func.body.body)
-    totals.naive += sum(-(-s.arena_bytes // 64) * 64 for s in live.storages)
-    in_place = choose_in_place(mod, bindings, live) if options.in_place else {}
+    totals.naive += sum(_padded(s.arena_bytes) for s in live.storages)
+    allowed = {}
+    if options.parallel_safe:
+        allowed = {"may_overwrite": may_overwrite(live, analyze_data_flow(bindings, live))}
+    in_place = choose_in_place(mod, bindings, live, **allowed) if options.in_place else {}
     planned = [i for i, s in enumerate(live.storages) if s.planned and s.host is None]
     buffers = [live.storages[i] for i in planned]
     # Without reuse every buffer lives as long as the function.
@@ -79,9 +95,42 @@ def _plan_function(
         [(*r, b.arena_bytes) for r, b in zip(ranges, buffers, strict=True)],
         strategy=options.strategy,
     )
+    if options.parallel_safe and options.reuse:
+        sizes = [_padded(b.arena_bytes) for b in buffers]
+        found = place_longest_path_first(planned, sizes, analyze_data_flow(bindings, live))
+        peak = max(map(sum, zip(found, sizes, strict=True)), default=0)
+        totals.parallel_cost += peak - plan.peak
+        plan = Plan(tuple(found), peak, plan.lower_bound)
     offsets = dict(zip(planned, plan.offsets, strict=True))
     totals.add(plan, len(planned), len(in_place))
-    return _Rewriter(mod, ctx, live, in_place, offsets, plan.peak).rewrite(name)
+    totals.buffers += _described(name, bindings, live, offsets)
+    return _Rewriter(mod, ctx, live, in_place, offsets, plan.peak, options.poison).rewrite(name)
+
+
+def _padded(size: int) -> int:
+    return -(-size // 64) * 64
+
+
+def _described(
+    function: str, bindings: list[relax.Binding], live: LiveRanges, offsets: dict[int, int]
+) -> list[dict[str, Any]]:
+    """Return each buffer of the arena as the report keeps it; steps are bindings."""
+    names = {
+        index: binding.var.name
+        for binding in bindings
+        for index in live.results.get(binding.var, ())
+    }
+    return [
+        {
+            "function": function,
+            "name": names[index],
+            "lower": live.storages[index].lower,
+            "upper": live.storages[index].upper,
+            "offset": offset,
+            "size": live.storages[index].arena_bytes,
+        }
+        for index, offset in offsets.items()
+    ]
 
 
 @dataclass
@@ -93,6 +142,9 @@ class _Totals:
     naive: int = 0
     planned: int = 0
     in_place: int = 0
+    parallel_safe: bool = False
+    parallel_cost: int = 0
+    buffers: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, plan: Plan, planned: int, in_place: int) -> None:
         self.peak += plan.peak
@@ -104,11 +156,15 @@ class _Totals:
         ctx.log.metrics["arena_bytes"] = self.peak
         ctx.log.metrics["lower_bound_bytes"] = self.bound
         ctx.log.metrics["naive_bytes"] = self.naive
+        ctx.log.metrics["memory_plan"] = self.buffers
         ctx.log.fire(
             NAME,
             f"{self.planned} tensors in {self.peak} bytes (bound {self.bound}, naive "
             f"{self.naive}), {self.in_place} results in place",
         )
+        if self.parallel_safe:
+            ctx.log.metrics["parallel_safe_cost_bytes"] = self.parallel_cost
+            ctx.log.fire(NAME, f"branches share nothing, at the cost of {self.parallel_cost} bytes")
 
 
 def _accept_offsets(mod: tvm.IRModule) -> tvm.IRModule:
@@ -148,10 +204,13 @@ class _Rewriter:
         in_place: dict[relax.Var, int],
         offsets: dict[int, int],
         arena_bytes: int,
+        poison: bool,
     ) -> None:
         self._builder = relax.BlockBuilder(mod)
         self._mod, self._ctx, self._live = mod, ctx, live
         self._in_place, self._offsets, self._arena_bytes = in_place, offsets, arena_bytes
+        self._poison = poison
+        self._poisons: dict[str, tvm.ir.GlobalVar] = {}
         self._arena: relax.Var | None = None
         self._new: dict[relax.Expr, relax.Expr] = {}
         self._storages: dict[relax.Expr, frozenset[int]] = {}  # of the emitted variables
@@ -175,8 +234,10 @@ class _Rewriter:
                 shape = relax.ShapeExpr([self._arena_bytes])
                 storage = relax.op.memory.alloc_storage(shape, _DEVICE_INDEX, "global", "uint8")
                 self._arena = builder.emit(storage, "arena")
-            for binding in _bindings(func):
+            for step, binding in enumerate(_bindings(func)):
                 self._emit(binding)
+                if self._poison:
+                    self._poison_freed(step)
                 self._storages.setdefault(self._new[binding.var], live.names[binding.var])
             result = self._map(func.body.body)
             builder.emit_func_output(self._own_results(result) if public else result)
@@ -279,11 +340,33 @@ class _Rewriter:
         dtype = str(value.ty.dtype)
         source = te.placeholder(shape, dtype, name="source")
         copied = te.compute(shape, lambda *i: source(*i), name="copied")
-        func = te.create_prim_func([source, copied]).without_attr("global_symbol")
-        func, _ = schedule_kernel(func, self._ctx)
-        func = list(_accept_offsets(tvm.IRModule({"copy": func})).functions.values())[0]
-        callee = self._builder.add_func(func, "copy")
+        callee = self._add_kernel([source, copied], "copy")
         tensor = relax.op.builtin.alloc_tensor(value.ty.shape, dtype, _DEVICE_INDEX, "global")
         result = self._builder.emit(tensor, "copied")
         self._builder.emit(relax.Call(callee, [value, result]), "_")
         return result
+
+    def _poison_freed(self, step: int) -> None:
+        """Overwrite what was read for the last time: a stale read then shows in the results."""
+        for index, offset in self._offsets.items():
+            storage = self._live.storages[index]
+            if storage.upper != step + 1 or not storage.arena_bytes:
+                continue
+            dtype = str(storage.ty.dtype)
+            dtype = dtype if dtype in ("float16", "float32", "float64") else "uint8"
+            if dtype not in self._poisons:
+                value = tirx.const(0xA5 if dtype == "uint8" else math.nan, dtype)
+                filled = te.compute((tirx.Var("n", "int64"),), lambda i, v=value: v, name="filled")
+                self._poisons[dtype] = self._add_kernel([filled], f"poison_{dtype}")
+            count = storage.arena_bytes // (tvm.runtime.DataType(dtype).bits // 8)
+            shape = relax.ShapeExpr([count])
+            freed = relax.op.memory.alloc_tensor(self._arena, offset, shape, dtype)
+            target = self._builder.emit(freed, "freed")
+            self._builder.emit(relax.Call(self._poisons[dtype], [target]), "_")
+
+    def _add_kernel(self, tensors: list[te.Tensor], name: str) -> tvm.ir.GlobalVar:
+        """Schedule a computation and add it to the module as a kernel."""
+        func = te.create_prim_func(tensors).without_attr("global_symbol")
+        func, _ = schedule_kernel(func, self._ctx)
+        func = list(_accept_offsets(tvm.IRModule({name: func})).functions.values())[0]
+        return self._builder.add_func(func, name)
