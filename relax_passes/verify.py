@@ -113,7 +113,7 @@ def _verify(where: str, reached: int, mod: tvm.IRModule) -> None:
         if reached >= PHASES.index("lower"):
             _check_lowered(where, name, func)
         if reached >= PHASES.index("memory"):
-            _check_planned(where, name, func)
+            _check_planned(where, name, func, mod)
     if reached >= PHASES.index("schedule"):
         _check_scheduled(where, mod)
 
@@ -148,7 +148,7 @@ def _check_scheduled(where: str, mod: tvm.IRModule) -> None:
             raise VerificationError(f"{where}: kernel {var.name_hint} is not scheduled")
 
 
-def _check_planned(where: str, name: str, func: relax.Function) -> None:
+def _check_planned(where: str, name: str, func: relax.Function, mod: tvm.IRModule) -> None:
     # Branches of an If allocate from the run-time pool, when the branch is taken.
     for binding in (b for block in func.body.blocks for b in block.bindings):
         op = _operator(binding)
@@ -157,7 +157,7 @@ def _check_planned(where: str, name: str, func: relax.Function) -> None:
                 f"{where}: {name}: {binding.var.name} still allocates through {op}"
             )
     try:
-        verify_plan(func)
+        verify_plan(func, mod)
     except OverlapError as fault:
         raise VerificationError(f"{where}: {name}: {fault}") from fault
 

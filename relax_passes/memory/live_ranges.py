@@ -16,7 +16,8 @@ from tvm.relax import analysis as relax_analysis
 from tvm.tirx import IntImm
 
 CALL_TIR = "relax.call_tir"
-PACKED_CALLS = ("relax.call_pure_packed", "relax.call_dps_packed")
+# These read a tensor without regard to where in its storage it begins.
+PACKED_CALLS = ("relax.call_pure_packed", "relax.call_dps_packed", "relax.tensor_to_shape")
 
 
 @dataclass

@@ -13,13 +13,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import tvm
-from tvm import DataType, relax
+import tvm_ffi
+from tvm import DataType, relax, tirx
 from tvm.ir import Call, GlobalVar
 from tvm.tirx import IntImm
 
 
 class OverlapError(ValueError):
     """Two buffers that are alive together share bytes."""
+
+
+# Stated here again: the verifier trusts nothing of the planner.
+_PACKED = ("relax.call_pure_packed", "relax.call_dps_packed", "relax.tensor_to_shape")
 
 
 def verify_offsets(
@@ -62,58 +67,137 @@ class _ArenaTensor:
     written: bool = False
 
 
-def verify_plan(func: relax.Function) -> None:
+def verify_plan(func: relax.Function, mod: tvm.IRModule | None = None) -> None:
     """Check that no two live tensors of a planned function overlap in the arena.
+
+    Args:
+        func: A planned function.
+        mod: Its module. What a kernel writes is then read from its loops, and a result in place is
+            checked against the other names of its bytes.
 
     Raises:
         OverlapError: Naming the two tensors and the bytes they share, or a tensor that lies
-            outside its storage, is misaligned, or is returned to the caller.
+            outside its storage, is misaligned, is read before it is written, is read by another
+            name after it was overwritten, or leaves the function.
     """
-    tensors: list[_ArenaTensor] = []
-    holds: dict[relax.Var, frozenset[int]] = {}
-    sizes: dict[relax.Var, int] = {}
-    step = 0
+    replay = _Replay(mod)
     for block in func.body.blocks:
         for binding in block.bindings:
-            step += 1
-            value = binding.value
-            op = getattr(getattr(value, "op", None), "name", "") if isinstance(value, Call) else ""
-            if op == "relax.memory.alloc_storage":
-                sizes[binding.var] = _constant(value.args[0].values[0])
-            elif op == "relax.memory.alloc_tensor":
-                tensors.append(_arena_tensor(binding, sizes))
-                holds[binding.var] = frozenset({len(tensors) - 1})
-            else:
-                used = _held(value, holds)
-                _use(value, used, tensors, holds, step)
-                if not _returns_scalar(binding.var):
-                    holds[binding.var] = used
-    for index in _held(func.body.body, holds):
-        raise OverlapError(f"{tensors[index].name} lies in the arena but is returned")
-    _check_pairs(tensors)
+            replay.step(binding)
+    for index in replay.held(func.body.body):
+        raise OverlapError(f"{replay.tensors[index].name} lies in the arena but is returned")
+    _check_pairs(replay.tensors)
 
 
-def _use(
-    value: relax.Expr,
-    used: frozenset[int],
-    tensors: list[_ArenaTensor],
-    holds: dict[relax.Var, frozenset[int]],
-    step: int,
-) -> None:
-    for index in used:
-        tensors[index].last = step
-    if not isinstance(value, Call):
-        return
-    # A kernel called for effect writes the tensors that no one has written before.
-    effect = isinstance(value.op, (GlobalVar, relax.ExternFunc)) or (
-        getattr(value.op, "name", "") == "relax.vm.call_tir_dyn"
-    )
-    if effect:
-        fresh = {i for i in used if not tensors[i].written}
+class _Replay:
+    """The bindings run once more, in thought: which tensor each variable holds, and its uses."""
+
+    def __init__(self, mod: tvm.IRModule | None) -> None:
+        self.tensors: list[_ArenaTensor] = []
+        self._mod = mod
+        self._holds: dict[relax.Var, frozenset[int]] = {}
+        self._sizes: dict[relax.Var, int] = {}
+        self._now = 0
+        # For a tensor overwritten in place: the name it was written by, and those from before.
+        self._stale: dict[int, dict[relax.Var, relax.Var]] = {}
+
+    def held(self, expr: relax.Expr) -> frozenset[int]:
+        """Return the arena tensors that an expression may read."""
+        found: frozenset[int] = frozenset()
+        for var in relax.analysis.free_vars(expr):
+            found |= self._holds.get(var, frozenset())
+        return found
+
+    def step(self, binding: relax.Binding) -> None:
+        """Take in one binding."""
+        self._now += 1
+        var, value = binding.var, binding.value
+        op = getattr(getattr(value, "op", None), "name", "") if isinstance(value, Call) else ""
+        if op == "relax.memory.alloc_storage":
+            self._sizes[var] = _constant(value.args[0].values[0])
+            return
+        if op == "relax.memory.alloc_tensor":
+            self.tensors.append(_arena_tensor(binding, self._sizes))
+            self._holds[var] = frozenset({len(self.tensors) - 1})
+            return
+        used = self.held(value)
+        for index in used:
+            self.tensors[index].last = self._now
+        self._check_names(value)
+        if isinstance(value, relax.If) or op in _PACKED or self._is_function(value):
+            for index in used:
+                raise OverlapError(f"{self.tensors[index].name} lies in the arena but leaves it")
+        if isinstance(value, Call) and self._is_kernel(value, op):
+            self._run_kernel(value, used)
+        elif op != "relax.reshape" and not isinstance(value, (relax.Tuple, relax.TupleGetItem)):
+            self._check_written(used)
+        if not _returns_scalar(var):
+            self._holds[var] = used
+
+    def _is_kernel(self, call: Call, op: str) -> bool:
+        effect = isinstance(call.op, (GlobalVar, relax.ExternFunc))
+        return effect or op == "relax.vm.call_tir_dyn"
+
+    def _is_function(self, value: relax.Expr) -> bool:
+        """Tell whether a value calls a Relax function, whose result may be what it was given."""
+        if self._mod is None or not isinstance(value, Call) or not isinstance(value.op, GlobalVar):
+            return False
+        return isinstance(self._mod[value.op], relax.Function)
+
+    def _run_kernel(self, call: Call, used: frozenset[int]) -> None:
+        """Note what a kernel writes: what nobody has written yet, and what its loops store to."""
+        fresh = {i for i in used if not self.tensors[i].written}
+        stored = self._stored_arguments(call)
+        for position, arg in enumerate(call.args):
+            for index in self._holds.get(arg, frozenset()):
+                if stored is not None and index in fresh and position not in stored:
+                    raise OverlapError(f"{self.tensors[index].name} is read before it is written")
+                if stored is not None and position in stored and index not in fresh:
+                    self._overwrite(call, position, index)
         for index in fresh:
-            tensors[index].written = True
-            tensors[index].first = step
-            tensors[index].inputs = set(used - fresh)
+            tensor = self.tensors[index]
+            tensor.written, tensor.first, tensor.inputs = True, self._now, set(used - fresh)
+
+    def _overwrite(self, call: Call, position: int, index: int) -> None:
+        """Note a result in place: no other argument, and no other name later, may be its bytes."""
+        name = self.tensors[index].name
+        for other, arg in enumerate(call.args):
+            if other != position and index in self._holds.get(arg, frozenset()):
+                raise OverlapError(f"a kernel overwrites {name} and reads it as another argument")
+        written = call.args[position]
+        stale = self._stale.setdefault(index, {})
+        for var, indices in self._holds.items():
+            if index in indices and var != written:
+                stale[var] = written
+        stale.pop(written, None)
+
+    def _check_names(self, value: relax.Expr) -> None:
+        for var in relax.analysis.free_vars(value):
+            for index in self._holds.get(var, frozenset()):
+                if var in self._stale.get(index, {}):
+                    raise OverlapError(
+                        f"{self.tensors[index].name} is read as {var.name} after it was "
+                        f"overwritten as {self._stale[index][var].name}"
+                    )
+
+    def _check_written(self, used: frozenset[int]) -> None:
+        for index in used:
+            if not self.tensors[index].written:
+                raise OverlapError(f"{self.tensors[index].name} is read before it is written")
+
+    def _stored_arguments(self, call: Call) -> set[int] | None:
+        """Return the positions of the arguments that a kernel stores to, None if unknown."""
+        func = self._mod[call.op] if self._mod and isinstance(call.op, GlobalVar) else None
+        if not isinstance(func, tirx.PrimFunc):
+            return None
+        stores: list[tirx.BufferStore] = []
+        tvm_ffi.structural_walk(func.body, (tirx.BufferStore, stores.append))
+        stored = {
+            position
+            for position, param in enumerate(func.params)
+            if any(store.buffer.same_as(param) for store in stores)
+        }
+        return stored or None
 
 
 def _check_pairs(tensors: list[_ArenaTensor]) -> None:
@@ -160,13 +244,6 @@ def tensor_bytes(shape: relax.ShapeExpr, dtype: str) -> int:
     count = math.prod(_constant(extent) for extent in shape.values)
     kind = DataType(dtype)
     return count * kind.lanes * ((kind.bits + 7) // 8)
-
-
-def _held(expr: relax.Expr, holds: dict[relax.Var, frozenset[int]]) -> frozenset[int]:
-    found: frozenset[int] = frozenset()
-    for var in relax.analysis.free_vars(expr):
-        found |= holds.get(var, frozenset())
-    return found
 
 
 def _returns_scalar(var: relax.Var) -> bool:

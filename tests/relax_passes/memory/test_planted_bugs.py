@@ -1,0 +1,202 @@
+"""The verifier against planned functions with one alias bug each: it must name every one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import tvm
+from tvm import relax, te, tirx
+from tvm.ir import Call
+
+from relax_passes.memory.verify_plan import OverlapError, verify_plan
+
+F32 = "float32"
+SIZE = 64  # elements: 256 bytes
+
+
+class Planned:
+    """Writes a planned function by hand: an arena, tensors at offsets, kernels for effect."""
+
+    def __init__(self, arena_bytes: int = 1024) -> None:
+        self.builder = relax.BlockBuilder()
+        self.x = relax.Var("x", relax.TensorType((SIZE,), F32))
+        self._arena_bytes = arena_bytes
+
+    def build(self, body: Callable[[Planned], relax.Expr]) -> tvm.IRModule:
+        params = [self.x]
+        with self.builder.function("main", params, attrs={"relax.force_pure": True}):
+            shape = relax.ShapeExpr([self._arena_bytes])
+            storage = relax.op.memory.alloc_storage(shape, 0, "global", "uint8")
+            self.arena = self.builder.emit(storage, "arena")
+            self.builder.emit_func_output(body(self))
+        return self.builder.get()
+
+    def tensor(self, offset: int, name: str) -> relax.Var:
+        tensor = relax.op.memory.alloc_tensor(self.arena, offset, relax.ShapeExpr([SIZE]), F32)
+        return self.builder.emit(tensor, name)
+
+    def output(self) -> relax.Var:
+        shape = relax.ShapeExpr([SIZE])
+        return self.builder.emit(relax.op.builtin.alloc_tensor(shape, F32, 0, "global"), "out")
+
+    def kernel(self, *args: relax.Expr) -> None:
+        """Sum all arguments but the last into the last."""
+        inputs = [te.placeholder((SIZE,), F32) for _ in args[:-1]]
+        total = te.compute((SIZE,), lambda i: sum((t(i) for t in inputs), tirx.const(1.0, F32)))
+        func = te.create_prim_func([*inputs, total]).without_attr("global_symbol")
+        self.builder.emit(Call(self.builder.add_func(func, "add"), list(args)), "_")
+
+    def negate(self, arg: relax.Expr, *others: relax.Expr) -> None:
+        """Overwrite the first argument by its sum with the others."""
+        inputs = [te.placeholder((SIZE,), F32) for _ in [arg, *others]]
+        total = te.compute((SIZE,), lambda i: -sum((t(i) for t in inputs[1:]), inputs[0](i)))
+        func = te.create_prim_func([*inputs, total]).without_attr("global_symbol")
+        *params, out = func.params
+        replace = (tirx.Var, lambda v: params[0] if v.same_as(out) else v)
+        from tvm_ffi import structural_map
+
+        func = tirx.PrimFunc(params, structural_map(func.body, replace))
+        self.builder.emit(Call(self.builder.add_func(func, "negate"), [arg, *others]), "_")
+
+    def view(self, arg: relax.Expr, name: str) -> relax.Var:
+        return self.builder.emit(relax.op.reshape(arg, (SIZE,)), name)
+
+
+def chain(p: Planned, offsets: tuple[int, int], late: Callable[[relax.Var], relax.Expr]):
+    """Write a, then b, then read what `late` makes of a beside b."""
+    a = p.tensor(offsets[0], "a")
+    p.kernel(p.x, a)
+    alias = late(a)
+    b = p.tensor(offsets[1], "b")
+    p.kernel(p.x, b)
+    out = p.output()
+    p.kernel(alias, b, out)
+    return out
+
+
+def same_offset(p):
+    return chain(p, (0, 0), lambda a: a)
+
+
+def partial_overlap(p):
+    return chain(p, (0, 192), lambda a: a)
+
+
+def view_outlives(p):
+    return chain(p, (64, 64), lambda a: p.view(a, "v"))
+
+
+def cast_outlives(p):
+    return chain(
+        p, (0, 0), lambda a: p.builder.match_cast(a, relax.TensorType((SIZE,), F32), "cast")
+    )
+
+
+def tuple_outlives(p):
+    def hold(a):
+        pair = p.builder.emit(relax.Tuple([p.x, a]), "pair")
+        return p.builder.emit(relax.TupleGetItem(pair, 1), "second")
+
+    return chain(p, (0, 0), hold)
+
+
+def outside_the_arena(p):
+    return chain(p, (0, 832), lambda a: a)
+
+
+def misaligned(p):
+    return chain(p, (0, 260), lambda a: a)
+
+
+def returned(p):
+    a = p.tensor(0, "a")
+    p.kernel(p.x, a)
+    return p.view(a, "v")
+
+
+def read_before_written(p):
+    a, out = p.tensor(0, "a"), p.output()
+    p.kernel(p.x, a, out)
+    return out
+
+
+def old_name_read_after_overwrite(p):
+    a = p.tensor(0, "a")
+    p.kernel(p.x, a)
+    old = p.view(a, "old")
+    p.negate(a)
+    out = p.output()
+    p.kernel(a, old, out)
+    return out
+
+
+def overwritten_and_read_at_once(p):
+    a = p.tensor(0, "a")
+    p.kernel(p.x, a)
+    old = p.view(a, "old")
+    p.negate(a, old)
+    out = p.output()
+    p.kernel(a, out)
+    return out
+
+
+def overwrites_a_live_neighbour(p):
+    """A result in place prolongs a tensor's life into that of one at the same bytes."""
+    a = p.tensor(0, "a")
+    p.kernel(p.x, a)
+    b = p.tensor(128, "b")
+    p.kernel(a, b)
+    p.negate(a)
+    out = p.output()
+    p.kernel(a, b, out)
+    return out
+
+
+def given_to_a_packed_function(p):
+    a = p.tensor(0, "a")
+    p.kernel(p.x, a)
+    call = relax.op.call_pure_packed("f", a, ty_args=relax.TensorType((SIZE,), F32))
+    return p.builder.emit(call)
+
+
+BUGS = {
+    same_offset: "a .* and b .* share bytes",
+    partial_overlap: "share bytes from 192",
+    view_outlives: "share bytes from 64",
+    cast_outlives: "share bytes",
+    tuple_outlives: "share bytes",
+    outside_the_arena: "b at 832 is misaligned or outside",
+    misaligned: "b at 260 is misaligned",
+    returned: "a lies in the arena but is returned",
+    read_before_written: "a is read before it is written",
+    old_name_read_after_overwrite: "a is read as old after it was overwritten as a",
+    overwritten_and_read_at_once: "overwrites a and reads it as another argument",
+    overwrites_a_live_neighbour: "a .* and b .* share bytes from 128",
+    given_to_a_packed_function: "a lies in the arena but leaves it",
+}
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
+def test_planted_alias_bug_is_caught(bug):
+    mod = Planned().build(bug)
+    with pytest.raises(OverlapError, match=BUGS[bug]):
+        verify_plan(mod["main"], mod)
+
+
+def test_the_same_function_without_a_bug_passes():
+    def correct(p):
+        return chain(p, (0, 256), lambda a: p.view(a, "v"))
+
+    def in_place(p):
+        a = p.tensor(0, "a")
+        p.kernel(p.x, a)
+        p.view(a, "unused")
+        p.negate(a)
+        out = p.output()
+        p.kernel(a, out)
+        return out
+
+    for body in (correct, in_place):
+        mod = Planned().build(body)
+        verify_plan(mod["main"], mod)
