@@ -107,6 +107,12 @@ def build_parser() -> argparse.ArgumentParser:
         help="find the stage, and in it the pass or the schedule rule, that makes the numbers "
         "differ; exit code 1 if there is one",
     )
+    sub.add_argument(
+        "--memory",
+        action="store_true",
+        help="run the model without reuse of memory and with, freed bytes poisoned, and name the "
+        "first tensor that differs; exit code 1 if there is one",
+    )
     _dims(sub)
 
     sub = command("explain", "tell what the compiler did with a model")

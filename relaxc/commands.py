@@ -102,6 +102,8 @@ def run_check(args: argparse.Namespace) -> int:
         return _show_coverage(args)
     if args.bisect:
         return _bisect(args)
+    if args.memory:
+        return _check_memory(args)
     from relaxc.check import check_against_onnxruntime
 
     model = _compile(args)
@@ -132,6 +134,25 @@ def _show_coverage(args: argparse.Namespace) -> int:
         import_source(args.model, dynamic_shapes=_parse_shapes(args.shape) or None)
     print("every operator can be imported")
     return 0
+
+
+def _check_memory(args: argparse.Namespace) -> int:
+    """Compare all tensors with memory planning off and on; 1 if one differs."""
+    from relaxc.check_memory import check_memory
+    from relaxc.report import format_bytes
+
+    found = check_memory(
+        args.model,
+        dynamic_shapes=_parse_shapes(args.shape) or None,
+        threads=args.threads,
+        passes=_pipeline(args),
+        seed=args.seed,
+        dims=_parse_dims(args.dim),
+    )
+    sizes = (format_bytes(found.bytes_without_reuse), format_bytes(found.arena_bytes))
+    print(f"{found.kernel_calls} kernel calls, {sizes[0]} without reuse, {sizes[1]} with")
+    print(found.difference or "the same bits in every tensor, freed bytes poisoned")
+    return 0 if found.agrees else 1
 
 
 def _bisect(args: argparse.Namespace) -> int:

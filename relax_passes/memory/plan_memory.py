@@ -355,9 +355,7 @@ class _Rewriter:
             dtype = str(storage.ty.dtype)
             dtype = dtype if dtype in ("float16", "float32", "float64") else "uint8"
             if dtype not in self._poisons:
-                value = tirx.const(0xA5 if dtype == "uint8" else math.nan, dtype)
-                filled = te.compute((tirx.Var("n", "int64"),), lambda i, v=value: v, name="filled")
-                self._poisons[dtype] = self._add_kernel([filled], f"poison_{dtype}")
+                self._poisons[dtype] = self._add_kernel([_poison(dtype)], f"poison_{dtype}")
             count = storage.arena_bytes // (tvm.runtime.DataType(dtype).bits // 8)
             shape = relax.ShapeExpr([count])
             freed = relax.op.memory.alloc_tensor(self._arena, offset, shape, dtype)
@@ -370,3 +368,9 @@ class _Rewriter:
         func, _ = schedule_kernel(func, self._ctx)
         func = list(_accept_offsets(tvm.IRModule({name: func})).functions.values())[0]
         return self._builder.add_func(func, name)
+
+
+def _poison(dtype: str) -> te.Tensor:
+    """Return a computation that fills any number of elements with what no kernel means to read."""
+    value = tirx.const(0xA5 if dtype == "uint8" else math.nan, dtype)
+    return te.compute((tirx.Var("n", "int64"),), lambda i: value, name="filled")

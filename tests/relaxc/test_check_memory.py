@@ -1,0 +1,101 @@
+"""E8: planning off and on give the same bits; a fault that the verifier cannot see is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+import relax_passes.memory.in_place as in_place
+import relax_passes.memory.plan_memory as plan_memory
+from relax_passes.memory.plan_offsets import Plan
+from relaxc.check_memory import check_memory
+from relaxc.cli import main
+from relaxc.errors import CompileError
+
+SIZE = 16
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A chain of products with a residual; sums may run in place, products may not."""
+    rng = np.random.default_rng(0)
+    weights = [
+        numpy_helper.from_array(rng.standard_normal((SIZE, SIZE)).astype("float32"), f"w{k}")
+        for k in range(4)
+    ]
+    nodes = []
+    value = "x"
+    for k in range(4):
+        nodes.append(helper.make_node("MatMul", [value, f"w{k}"], [f"product{k}"]))
+        nodes.append(helper.make_node("Transpose", [f"product{k}"], [f"turned{k}"], perm=[1, 0]))
+        nodes.append(helper.make_node("Add", [f"turned{k}", value], [f"sum{k}"]))
+        value = f"sum{k}"
+    kind = onnx.TensorProto.FLOAT
+    graph = helper.make_graph(
+        nodes,
+        "chain",
+        [helper.make_tensor_value_info("x", kind, [SIZE, SIZE])],
+        [helper.make_tensor_value_info(value, kind, None)],
+        weights,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.save(model, tmp_path / "chain.onnx")
+    return tmp_path / "chain.onnx"
+
+
+def test_reuse_and_poison_change_no_bit(path: Path) -> None:
+    found = check_memory(path, threads=1)
+    assert found.agrees, found.difference
+    assert 0 < found.arena_bytes < found.bytes_without_reuse
+    assert found.kernel_calls >= 4
+
+
+def test_a_kernel_that_must_not_run_in_place_is_named(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The verifier trusts what kernels say of themselves; here they all say they may."""
+
+    def lie(func: object) -> list[int]:
+        shapes = [str(param.ty) for param in func.params]  # type: ignore[attr-defined]
+        return [k for k, shape in enumerate(shapes[:-1]) if shape == shapes[-1]]
+
+    monkeypatch.setattr(in_place, "in_place_operands", lie)
+    found = check_memory(path, threads=1)
+    assert not found.agrees
+    assert "writes other bits" in found.difference
+
+
+def test_an_overlap_is_refused_by_the_verifier(path: Path, monkeypatch) -> None:
+    def overlap(buffers, **_):
+        return Plan((0,) * len(buffers), max((b[2] for b in buffers), default=0), 0)
+
+    monkeypatch.setattr(plan_memory, "plan_offsets", overlap)
+    with pytest.raises(CompileError, match="share bytes"):
+        check_memory(path, threads=1)
+
+
+def test_stale_reads_show_as_poison(path: Path, monkeypatch) -> None:
+    """A buffer that the planner thinks dead one step early is poisoned before its last reader."""
+    real = plan_memory.analyze_live_ranges
+
+    def short(bindings, result):
+        live = real(bindings, result)
+        for storage in live.storages:
+            if storage.planned and storage.upper > storage.lower + 2:
+                storage.upper -= 1
+        return live
+
+    monkeypatch.setattr(plan_memory, "analyze_live_ranges", short)
+    monkeypatch.setattr(in_place, "in_place_operands", lambda func: [])
+    monkeypatch.setattr("relax_passes.verify.verify_plan", lambda func, mod: None)
+    found = check_memory(path, threads=1)
+    assert not found.agrees
+
+
+def test_command_line(path: Path, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+    assert main(["check", str(path), "--memory", "--quiet", "--threads", "1"]) == 0
+    assert "same bits" in capsys.readouterr().out
