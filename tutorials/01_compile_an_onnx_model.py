@@ -17,6 +17,7 @@ import onnx
 import tvm
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
+from stage_printing import show, title
 
 from frontends.onnx import import_onnx
 from relax_passes.build import build_executable
@@ -24,19 +25,6 @@ from relax_passes.pass_base import PassContext
 from relax_passes.pipeline import Pipeline, default_pipeline
 from relaxc.random_inputs import random_inputs
 from tir_schedules.machine import Machine, host_target
-
-
-def title(text: str) -> None:
-    """Print a heading."""
-    print(f"\n{'=' * 100}\n{text}\n{'=' * 100}\n")
-
-
-def show(code: str, most: int = 60) -> None:
-    """Print TVMScript without its imports, and at most `most` lines of it."""
-    lines = [line for line in code.splitlines() if not line.startswith(("# from", "from"))]
-    print("\n".join(lines[:most]))
-    if len(lines) > most:
-        print(f"    … {len(lines) - most} more lines")
 
 
 def small_residual_network() -> onnx.ModelProto:

@@ -17,6 +17,7 @@ import onnx
 import tvm
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
+from stage_printing import show, title
 from tvm import tirx
 
 import relaxc
@@ -26,19 +27,6 @@ from relax_passes.pipeline import default_pipeline
 from tir_schedules.machine import Machine, host_target
 
 WIDTH, HEADS, CLASSES = 32, 4, 5
-
-
-def title(text: str) -> None:
-    """Print a heading."""
-    print(f"\n{'=' * 100}\n{text}\n{'=' * 100}\n")
-
-
-def show(code: str, most: int = 60) -> None:
-    """Print TVMScript without its imports, and at most `most` lines of it."""
-    lines = [line for line in code.splitlines() if not line.startswith(("# from", "from"))]
-    print("\n".join(lines[:most]))
-    if len(lines) > most:
-        print(f"    … {len(lines) - most} more lines")
 
 
 def classifier() -> onnx.ModelProto:

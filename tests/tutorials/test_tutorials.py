@@ -32,3 +32,9 @@ def test_the_second_tutorial_shows_every_stage():
     text = SCRIPTS[1].read_text()
     for stage in ("Import", "`fuse`", "`schedule`", "`memory`", "several sizes", "Buckets"):
         assert stage in text
+
+
+def test_the_third_tutorial_shows_every_stage():
+    text = SCRIPTS[2].read_text()
+    for stage in ("lower", "categories", "post-dominators", "the table", "fuse", "how far", "same"):
+        assert f": {stage}" in text
