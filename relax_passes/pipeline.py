@@ -16,6 +16,7 @@ from typing import Any
 
 import tvm
 
+from relax_passes.apply_algebraic_rules import apply_algebraic_rules
 from relax_passes.assign_layout import assign_layout
 from relax_passes.decompose_inference import decompose_inference
 from relax_passes.dump_module import dump_module
@@ -175,6 +176,7 @@ def default_pipeline() -> Pipeline:
             "raise": (raise_layer_norm, raise_gelu),
             # What BN folding leaves becomes a scale and a shift, whose constants then fold.
             "rewrite": (
+                apply_algebraic_rules,
                 fold_padding,
                 fold_batch_norm,
                 decompose_inference,

@@ -168,6 +168,11 @@ def _compile_options(parser: argparse.ArgumentParser) -> None:
         help="shape of an input; a number fixes a dimension, a name makes it symbolic, 16/64/256 "
         "compiles a version for each of these sizes, nothing keeps it; may be repeated",
     )
+    parser.add_argument(
+        "--precision",
+        default="float32",
+        help="float32 may group operations otherwise, strict keeps every bit of the model's own",
+    )
     parser.add_argument("--quiet", action="store_true", help="show no progress")
 
 

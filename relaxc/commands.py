@@ -307,6 +307,7 @@ def _compile(args: argparse.Namespace, dump_dir: str | None = None) -> CompiledM
         target=_target(args),
         dynamic_shapes=_parse_shapes(args.shape) or None,
         threads=args.threads,
+        precision=args.precision,
         debug=args.debug,
         passes=passes,
         dump_dir=dump_dir,

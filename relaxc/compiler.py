@@ -53,7 +53,9 @@ def compile(  # the name is the public API's
         example_inputs: Inputs to trace a `torch.nn.Module` with.
         target: "llvm" (this machine), "cuda", or any TVM target or target dict; the device need
             not be present.
-        precision: Arithmetic of the heavy operators: "float32".
+        precision: "float32" may regroup floating-point operations; "strict" applies only those
+            rules that keep every bit, NaN, infinities and signed zeros included (a kernel still
+            adds up a sum in its own order).
         dynamic_shapes: Which dimensions are symbolic, fixed or have buckets. For an ONNX file
             `{"x": {0: "batch", 2: 224, 3: [16, 64]}}`: a name makes a dimension symbolic, a number
             fixes it, a list compiles a version for each of its sizes next to the symbolic one

@@ -11,7 +11,7 @@ import tvm
 
 from relaxc.errors import InvalidInput
 
-PRECISIONS = ("float32",)
+PRECISIONS = ("float32", "strict")
 
 
 def check_options(
