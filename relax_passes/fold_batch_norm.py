@@ -20,16 +20,16 @@ from relax_passes.analysis.readers import count_readers
 from relax_passes.constant_values import array_of, constant_from
 from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.decompose_inference import scale_and_shift
+from relax_passes.linear_operators import (
+    MATMUL,
+    has_usual_layout,
+    is_linear,
+    output_channels,
+    per_channel,
+    scale_outputs,
+)
 from relax_passes.pass_base import PassContext, PassLog, graph_pass
 
-_KERNEL_LAYOUTS = {
-    "relax.nn.conv1d": ("NCW", "OIW"),
-    "relax.nn.conv2d": ("NCHW", "OIHW"),
-    "relax.nn.conv3d": ("NCDHW", "OIDHW"),
-    "relax.nn.conv1d_transpose": ("NCW", "IOW"),
-    "relax.nn.conv2d_transpose": ("NCHW", "IOHW"),
-    "relax.nn.conv3d_transpose": ("NCDHW", "IODHW"),
-}
 _ARITHMETIC = {"relax.add", "relax.subtract", "relax.multiply", "relax.divide"}
 _BATCH_NORM = "relax.nn.batch_norm"
 
@@ -80,7 +80,7 @@ class _Fold(PyExprMutator):
             if name in _ARITHMETIC and self._fold_arithmetic(var, value):
                 return
             super().visit_var_binding_(binding)
-            if name in _KERNEL_LAYOUTS or name == "relax.matmul":
+            if is_linear(name):
                 self._record(var)
             elif name == _BATCH_NORM:
                 self.norm_inputs[var] = value.args[0]
@@ -99,39 +99,18 @@ class _Fold(PyExprMutator):
         if not isinstance(weight, tvm.ir.GenericConst) or call.ty.ndim < 1:
             self.log.decline("fold_batch_norm", call.op.name, "its weight is not constant")
             return
-        shape = [int(d) for d in weight.ty.shape.values]
-        if call.op.name == "relax.matmul":
+        shape = tuple(int(d) for d in weight.ty.shape.values)
+        if call.op.name == MATMUL:
             if len(shape) == 2:
                 self.linear[var] = _Linear(call, shape[1], call.ty.ndim - 1, None)
-            return
-        attrs = call.attrs
-        data, kernel = _KERNEL_LAYOUTS[call.op.name]
-        if (str(attrs.data_layout), str(attrs.kernel_layout)) != (data, kernel):
-            return
-        if str(attrs.out_layout) not in ("", data):
-            return
-        transposed = kernel.startswith("I")
-        channels = shape[1] * int(attrs.groups) if transposed else shape[0]
-        self.linear[var] = _Linear(call, channels, 1, None)
+        elif has_usual_layout(call):
+            self.linear[var] = _Linear(call, output_channels(call, shape), 1, None)
 
     def _scaled(self, linear: _Linear, scale: np.ndarray) -> tvm.ir.Call:
         """Return the operator with each output channel scaled, `scale` of shape (channels,)."""
         call = linear.call
-        weight = array_of(call.args[1])
-        wide = weight.astype("float64")
-        name = call.op.name
-        if name == "relax.matmul":
-            wide = wide * scale
-        elif name.endswith("_transpose"):
-            groups = int(call.attrs.groups)
-            i, o, *window = wide.shape
-            per_group = wide.reshape(groups, i // groups, o, *window)
-            factors = scale.reshape(groups, 1, o, *[1] * len(window))
-            wide = (per_group * factors).reshape(weight.shape)
-        else:
-            wide = wide * scale.reshape(-1, *[1] * (wide.ndim - 1))
-        args = [call.args[0], constant_from(wide.astype(weight.dtype))]
-        return tvm.ir.Call(call.op, args, call.attrs)
+        weight = scale_outputs(call, array_of(call.args[1]), scale)
+        return tvm.ir.Call(call.op, [call.args[0], constant_from(weight)], call.attrs)
 
     # Folding -------------------------------------------------------------------------------
 
@@ -144,14 +123,13 @@ class _Fold(PyExprMutator):
         linear = self.linear.get(a) if isinstance(a, relax.Var) else None
         if linear is None or not isinstance(b, tvm.ir.GenericConst):
             return False
-        constant = _per_channel(array_of(b), linear, a.ty.ndim)
-        if constant is None or constant.dtype.kind != "f":
+        values = per_channel(array_of(b), linear.channels, linear.axis, a.ty.ndim)
+        if values is None:
             return False
         if self.readers[a] > 1:
             if name in ("multiply", "divide"):
                 self.log.decline("fold_batch_norm", a.name, "it has another reader")
             return False
-        values = constant.astype("float64")
         if name in ("add", "subtract"):
             return self._shift(var, call, linear, values if name == "add" else -values)
         scale = values if name == "multiply" else 1.0 / values
@@ -229,15 +207,3 @@ class _Fold(PyExprMutator):
         is_inner = isinstance(var, relax.DataflowVar)
         emit = self.builder_.emit if is_inner else self.builder_.emit_output
         self.set_var_remap(var, emit(value, var.name))
-
-
-def _per_channel(value: np.ndarray, linear: _Linear, rank: int) -> np.ndarray | None:
-    """Return a constant as one number per channel, None where it varies along another axis."""
-    if value.ndim > rank:
-        return None
-    shape = (1,) * (rank - value.ndim) + value.shape
-    if any(d != 1 for axis, d in enumerate(shape) if axis != linear.axis):
-        return None
-    if shape[linear.axis] not in (1, linear.channels):
-        return None
-    return np.broadcast_to(value.reshape(-1), (linear.channels,))

@@ -25,6 +25,7 @@ from relax_passes.eliminate_dead_code import eliminate_dead_code
 from relax_passes.fold_batch_norm import fold_batch_norm
 from relax_passes.fold_constant import fold_constant
 from relax_passes.fold_padding import fold_padding
+from relax_passes.fold_preceding_batch_norm import fold_preceding_batch_norm
 from relax_passes.fuse_operators import fuse_operators
 from relax_passes.lift_convolution_1d import lift_convolution_1d
 from relax_passes.lower_operators import lower_operators
@@ -178,6 +179,7 @@ def default_pipeline() -> Pipeline:
             "rewrite": (
                 apply_algebraic_rules,
                 fold_padding,
+                fold_preceding_batch_norm,
                 fold_batch_norm,
                 decompose_inference,
                 fold_constant,

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from relax_passes.algebra.associative import ASSOCIATIVE
 from relax_passes.algebra.broadcasting import BROADCASTS
+from relax_passes.algebra.convolutions import CONVOLUTIONS
 from relax_passes.algebra.distributive import DISTRIBUTIVE
 from relax_passes.algebra.identities import IDENTITIES
+from relax_passes.algebra.matrix_products import MATRIX_PRODUCTS
 from relax_passes.algebra.reductions import REDUCTIONS
 from relax_passes.algebra.rule import Family, Rule
 from relax_passes.algebra.selection import SELECTION
@@ -17,7 +19,7 @@ from relax_passes.algebra.strength import STRENGTH
 
 FAMILIES: tuple[Family, ...] = (
     *(IDENTITIES, SELECTION, STRENGTH, ASSOCIATIVE, DISTRIBUTIVE),
-    *(REDUCTIONS, BROADCASTS, SHAPES),
+    *(REDUCTIONS, MATRIX_PRODUCTS, CONVOLUTIONS, BROADCASTS, SHAPES),
 )
 RULES: tuple[Rule, ...] = tuple(rule for family in FAMILIES for rule in family.rules)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from tvm import relax
 
+from relax_passes.constant_values import constant_from
 from tests.relax_passes.algebra.proofs import Bench, Instance
 
 R = relax.op
@@ -138,6 +139,46 @@ def _padded_twice(b: Bench) -> relax.Expr:
     return R.nn.pad(b.emit(R.nn.pad(b.param(2, 3), [1, 0, 0, 2])), [0, 1, 1, 1])
 
 
+def _identity(b: Bench) -> relax.Expr:
+    return R.matmul(b.param(3, 4), constant_from(np.eye(4, dtype=b.dtype)))
+
+
+def _heads(b: Bench) -> relax.Expr:
+    """Project, split into heads, scale."""
+    y = b.emit(R.add(b.emit(R.matmul(b.param(1, 5, 6), b.const(6, 8))), b.const(8)))
+    y = b.emit(R.permute_dims(b.emit(R.reshape(y, (1, 5, 2, 4))), [0, 2, 1, 3]))
+    return R.multiply(y, b.full(0.5))
+
+
+def _between_layouts(b: Bench) -> relax.Expr:
+    y = b.emit(R.permute_dims(b.param(1, 4, 5, 6), [0, 2, 3, 1]))
+    return R.permute_dims(b.emit(R.matmul(y, b.const(4, 7))), [0, 3, 1, 2])
+
+
+def _between_transposes(b: Bench) -> relax.Expr:
+    y = b.emit(R.permute_dims(b.param(2, 4, 5), [0, 2, 1]))
+    return R.permute_dims(b.emit(R.matmul(y, b.const(4, 7))), [0, 2, 1])
+
+
+def _branches(b: Bench) -> relax.Expr:
+    x = b.param(1, 4, 6, 6)
+    large = b.emit(R.nn.conv2d(x, b.const(8, 4, 3, 3), padding=1))
+    return R.add(large, b.emit(R.nn.conv2d(x, b.const(8, 4, 1, 1))))
+
+
+def _stacked(b: Bench) -> relax.Expr:
+    wide = b.emit(R.nn.conv2d(b.param(1, 3, 6, 6), b.const(32, 3, 1, 1)))
+    return R.nn.conv2d(wide, b.const(8, 32, 3, 3), padding=1)
+
+
+def _one_pixel(view: Callable[[relax.Expr], relax.Expr]) -> Instance:
+    def build(b: Bench) -> relax.Expr:
+        image = b.emit(R.reshape(b.param(2, 4), (2, 4, 1, 1)))
+        return view(b.emit(R.nn.conv2d(image, b.const(6, 4, 1, 1))))
+
+    return build
+
+
 REDUCED = {"sum": R.sum, "mean": R.mean, "amax": R.max, "amin": R.min}
 SYMBOLS = {"multiply": R.multiply, "divide": R.divide, "add": R.add, "subtract": R.subtract}
 COMPARE = {
@@ -178,6 +219,32 @@ INSTANCES: dict[str, Instance] = {
     "max_of_scaled": lambda b: R.max(b.emit(R.multiply(b.param(3, 4, 5), b.full(0.75))), [0, 2]),
     "product_of_exp": _of_unary(R.prod, R.exp),
     "sum_of_shifted_bits": lambda b: R.sum(b.emit(R.left_shift(b.param(3, 4), b.full(3))), [0]),
+    "multiply_by_identity": _identity,
+    "constant_matrices_meet": lambda b: R.matmul(
+        b.emit(R.matmul(b.param(3, 5), b.const(5, 9))), b.const(9, 4)
+    ),
+    "narrow_products_first": lambda b: R.matmul(
+        b.emit(R.matmul(b.param(8, 8), b.param(8, 8))), b.param(8, 1)
+    ),
+    "wide_products_last": lambda b: R.matmul(
+        b.param(1, 8), b.emit(R.matmul(b.param(8, 8), b.param(8, 8)))
+    ),
+    "scale_into_weight_rows": lambda b: R.matmul(
+        b.emit(R.multiply(b.param(3, 5), b.const(5))), b.const(5, 7)
+    ),
+    "scale_into_weight_columns": lambda b: R.multiply(
+        b.emit(R.matmul(b.param(3, 5), b.const(5, 7))), b.const(7)
+    ),
+    "scale_through_views": _heads,
+    "scale_the_smaller": lambda b: R.multiply(
+        b.emit(R.matmul(b.param(9, 2), b.param(2, 9))), b.full(0.25)
+    ),
+    "pointwise_convolution": _between_layouts,
+    "transposed_product": _between_transposes,
+    "sum_of_branches": _branches,
+    "stacked_kernels": _stacked,
+    "convolution_as_product_reshape": _one_pixel(lambda y: R.reshape(y, (2, 6))),
+    "convolution_as_product_squeeze": _one_pixel(lambda y: R.squeeze(y, [2, 3])),
     "small_sums_first": _small(R.add, R.add),
     "small_products_first": _small(R.multiply, R.multiply),
     "small_difference_first": _small(R.add, R.subtract),
