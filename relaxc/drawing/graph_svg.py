@@ -13,6 +13,7 @@ from typing import Any
 
 from relaxc.drawing.fusion_groups import Group
 from relaxc.drawing.layered_layout import Layout, Point, place_boxes
+from relaxc.report import format_bytes
 
 _CHARACTER, _ROW, _PADDING, _HEADER = 6.8, 18.0, 8.0, 20.0
 _LONGEST = 44  # characters of a label
@@ -63,10 +64,11 @@ def kernel_boxes(groups: Sequence[Group], *, operators: bool) -> list[Box]:
 
 
 def kernel_title(group: Group) -> str:
-    """Return a short name of a kernel call with its share of the work."""
-    flops = group.details.get("flops")
+    """Return a short name of a kernel call, its arithmetic and the bytes it moves."""
+    flops, moved = (group.details.get(key) for key in ("flops", "bytes"))
     work = f" · {flops / 1e6:.1f} MFLOP" if isinstance(flops, int) and flops >= 100_000 else ""
-    return shorten(group.kernel) + work
+    traffic = f" · {format_bytes(moved)}" if isinstance(moved, int) else ""
+    return shorten(group.kernel) + work + traffic
 
 
 def anchor_category(group: Group) -> str:
