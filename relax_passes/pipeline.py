@@ -29,6 +29,7 @@ from relax_passes.fold_preceding_batch_norm import fold_preceding_batch_norm
 from relax_passes.fuse_operators import fuse_operators
 from relax_passes.lift_convolution_1d import lift_convolution_1d
 from relax_passes.lower_operators import lower_operators
+from relax_passes.memory.check_sizes import check_sizes
 from relax_passes.memory.order_bindings import order_bindings
 from relax_passes.memory.plan_memory import plan_memory
 from relax_passes.pass_base import ALIASES, PHASES, GraphPass, PassContext
@@ -196,7 +197,7 @@ def default_pipeline() -> Pipeline:
             "lower": (lower_operators, eliminate_dead_code),
             "fuse": (fuse_operators,),
             "schedule": (schedule_kernels,),
-            "memory": (order_bindings, plan_memory),
+            "memory": (order_bindings, plan_memory, check_sizes),
         }
     )
 

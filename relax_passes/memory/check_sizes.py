@@ -1,0 +1,112 @@
+"""Check sizes that are known only at run time before memory is allocated or read by them.
+
+A few bytes of input can ask for 2^62 elements, or for sizes that contradict each other. All that must
+hold of the sizes of a function is checked where the last of them becomes known: one kernel call
+at its entry, and one after each place where sizes are read from data. It raises an error with a
+text of its own, and costs less than a microsecond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tvm
+from tvm import relax, tirx
+from tvm.ir import StringImm
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+from relax_passes.memory.size_conditions import Condition, ConditionFinder
+from relax_passes.pass_base import PassContext, graph_pass
+from relax_passes.schedule_kernels import SCHEDULED
+
+NAME = "check_sizes"
+_CHECKED = "relaxc.sizes_checked"
+
+
+@graph_pass(name=NAME, phase="memory")
+def check_sizes(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool]:
+    """Check sizes known only at run time before memory depends on them."""
+    builder = relax.BlockBuilder(mod)
+    changed: dict[tvm.ir.GlobalVar, relax.Function] = {}
+    count = checks = 0
+    for var, func in mod.functions.items():
+        if isinstance(func, relax.Function) and _CHECKED not in (func.attrs or {}):
+            placed = _place_conditions(func)
+            if placed:
+                changed[var] = _insert(func, placed, builder)
+                checks += len(placed)
+                count += sum(len(conditions) for conditions in placed.values())
+    if not changed:
+        return mod, False
+    ctx.log.fire(NAME, f"{count} conditions on sizes in {checks} checks")
+    functions = dict(builder.get().functions.items())
+    checked = tvm.IRModule({**functions, **changed}, attrs=mod.attrs)
+    return relax.transform.Normalize()(checked), True
+
+
+def _bindings(func: relax.Function) -> list[relax.Binding]:
+    return [binding for block in func.body.blocks for binding in block.bindings]
+
+
+def _place_conditions(func: relax.Function) -> dict[int, list[Condition]]:
+    """Return the conditions by the number of bindings that come before their check."""
+    finder = ConditionFinder()
+    known = {symbol: 0 for param in func.params for symbol in _symbols(param.ty)}
+    finder.declare(list(known))
+    placed: dict[int, list[Condition]] = {}
+    for step, binding in enumerate(_bindings(func), start=1):
+        fresh = frozenset[tirx.Var]()
+        if isinstance(binding, relax.MatchCast):
+            fresh = frozenset(_symbols(binding.ty)) - known.keys()
+            known |= dict.fromkeys(fresh, step)
+        for condition in finder.of(binding, fresh):
+            place = max((known[symbol] for symbol in condition.symbols), default=0)
+            placed.setdefault(place, []).append(condition)
+        finder.declare(list(fresh))
+    return placed
+
+
+def _symbols(ty: tvm.ir.Type) -> list[tirx.Var]:
+    return list(relax.analysis.tir_vars_in_type(ty))
+
+
+def _insert(
+    func: relax.Function, placed: dict[int, list[Condition]], builder: relax.BlockBuilder
+) -> relax.Function:
+    """Return the function with a call of a checking kernel at each place."""
+
+    def check(conditions: list[Condition]) -> relax.Binding:
+        symbols = sorted({s for c in conditions for s in c.symbols}, key=lambda s: str(s.name))
+        callee = builder.add_func(_kernel(conditions, symbols), NAME)
+        call = builder.normalize(relax.Call(callee, symbols))
+        return relax.VarBinding(relax.Var("_", call.ty), call)
+
+    bindings = [check(placed[0])] if 0 in placed else []
+    blocks: list[relax.BindingBlock] = []
+    step = 0
+    for block in func.body.blocks:
+        for binding in block.bindings:
+            step += 1
+            bindings.append(binding)
+            if step in placed:
+                bindings.append(check(placed[step]))
+        blocks.append(relax.BindingBlock(bindings))
+        bindings = []
+    if bindings:  # a function without bindings
+        blocks.append(relax.BindingBlock(bindings))
+    body = relax.SeqExpr(blocks, func.body.body)
+    attrs = tvm.ir.make_node("ir.DictAttrs", **{**dict(func.attrs or {}), _CHECKED: True})
+    return relax.Function(func.params, body, func.ret_ty, func.is_pure, attrs)
+
+
+def _kernel(conditions: Sequence[Condition], symbols: Sequence[tirx.Var]) -> tirx.PrimFunc:
+    """Return a function of sizes that raises an error where a condition does not hold."""
+    with IRBuilder() as builder:
+        with T.attr(0, NAME, StringImm("conditions")):  # one parent for several statements
+            for each in conditions:
+                with T.Assert(each.holds, each.message, "ValueError"):
+                    T.evaluate(0)
+        func = tirx.PrimFunc(list(symbols), builder.get())
+    func = func.with_attr({SCHEDULED: 1, "tirx.is_host_func": True})
+    return tvm.s_tir.renew_defs(func)

@@ -1,0 +1,147 @@
+"""What must hold of sizes that are known only when a function runs, before memory depends on them.
+
+Sizes are int64. A product of them may overflow, so what a tensor takes is compared in float64.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import relax, tirx
+from tvm.sym import Analyzer, ConstIntBound
+
+from relax_passes.memory.live_ranges import is_call_to
+
+Size = Any  # a TIR expression of dtype int64
+
+ALLOC_TENSOR = "relax.builtin.alloc_tensor"
+# User space of a 64-bit processor: no tensor is larger, and sizes below it never overflow a sum.
+ADDRESS_SPACE = 1 << 47
+
+_NAMES = {tirx.Add: "+", tirx.Sub: "-", tirx.Mul: "*"}
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition on sizes.
+
+    Attributes:
+        holds: A TIR expression of type bool.
+        reason: What is wrong where it does not hold.
+        tensor: The value whose shape it is about.
+        symbols: The sizes it reads.
+    """
+
+    holds: Any
+    reason: str
+    tensor: str
+    symbols: frozenset[tirx.Var]
+
+    @property
+    def message(self) -> str:
+        """Return the text of the error; `relaxc.run_fault` reads the tensor's name from it."""
+        return f"{self.reason} (tensor '{self.tensor}')"
+
+
+class ConditionFinder:
+    """Finds the conditions of one function, binding by binding in the order they run."""
+
+    def __init__(self) -> None:
+        self._analyzer = Analyzer()
+        self._stated: set[str] = set()
+
+    def declare(self, symbols: Sequence[tirx.Var]) -> None:
+        """State that symbols are sizes: at least zero."""
+        for symbol in symbols:
+            self._analyzer.update(symbol, ConstIntBound(0, ConstIntBound.POS_INF))
+
+    def of(self, binding: relax.Binding, fresh: frozenset[tirx.Var]) -> Iterator[Condition]:
+        """Yield what must hold before `binding`, or after it where it defines symbols.
+
+        Args:
+            binding: Any binding of a function whose memory is planned.
+            fresh: The symbols that it defines.
+        """
+        value, name = binding.value, binding.var.name
+        if isinstance(binding, relax.MatchCast):
+            have, want = _sizes(value.ty), _sizes(binding.ty)
+            if have is not None and want is not None and len(have) == len(want):
+                for left, right in zip(have, want, strict=True):
+                    if not (isinstance(right, tirx.Var) and right in fresh):
+                        yield from self._equal(left, right, name)
+            elif isinstance(value.ty, relax.ShapeType):
+                for symbol in sorted(fresh, key=lambda each: str(each.name)):
+                    in_range = tirx.all(symbol >= 0, symbol <= ADDRESS_SPACE)
+                    reason = f"the size {symbol.name} is negative or larger than any tensor"
+                    yield Condition(in_range, reason, name, frozenset([symbol]))
+        elif is_call_to(value, ALLOC_TENSOR):
+            sizes = _sizes(value.args[0].ty) or ()
+            yield from self._fits(sizes, str(binding.var.ty.dtype), name)
+
+    def _equal(self, have: Size, want: Size, name: str) -> Iterator[Condition]:
+        if self._analyzer.can_prove_equal(have, want):
+            return
+        if isinstance(have, tirx.Select) and _is_number(want, 1):  # stated by a frontend
+            yield from self._new(have.condition, f"it does not hold that {_text(have)}", name)
+            return
+        reason = f"a size is {_text(have)} and must be {_text(want)}"
+        yield from self._new(have == want, reason, name)
+
+    def _fits(self, sizes: Sequence[Size], dtype: str, name: str) -> Iterator[Condition]:
+        if all(isinstance(size, tirx.IntImm) for size in sizes):
+            return
+        total: Any = tirx.const(float((tvm.DataType(dtype).bits + 7) // 8), "float64")
+        at_least: list[Any] = []
+        for size in sizes:
+            total = total * _approximate(size)
+            if self._analyzer.const_int_bound(size).min_value < 0:
+                at_least.append(size >= 0)
+        shown = ", ".join(_text(size) for size in sizes)
+        limit = tirx.const(float(ADDRESS_SPACE), "float64")
+        reason = f"a shape ({shown}) of {dtype} is negative or more than memory can hold"
+        yield from self._new(tirx.all(total <= limit, *at_least), reason, name)
+
+    def _new(self, holds: Any, reason: str, name: str) -> Iterator[Condition]:
+        if not hasattr(holds, "ty"):  # `a == b` is an expression only once it is asked to be one
+            holds = holds.asobject()
+        symbols = frozenset(tirx.analysis.undefined_vars(tirx.Evaluate(holds), []))
+        if reason in self._stated:
+            return
+        self._stated.add(reason)
+        yield Condition(holds, reason, name, symbols)
+
+
+def _sizes(ty: tvm.ir.Type) -> tuple[Size, ...] | None:
+    """Return the sizes of a tensor or a shape, None if they are not known."""
+    if isinstance(ty, relax.ShapeType):
+        return None if ty.values is None else tuple(ty.values)
+    if isinstance(ty, relax.TensorType) and isinstance(ty.shape, relax.ShapeExpr):
+        return tuple(ty.shape.values)
+    return None
+
+
+def _approximate(size: Size) -> Any:
+    """Return a size as float64 expression that does not overflow where int64 would."""
+    if isinstance(size, tirx.IntImm):
+        return tirx.const(float(size.value), "float64")
+    if isinstance(size, tirx.Add):
+        return _approximate(size.a) + _approximate(size.b)
+    if isinstance(size, tirx.Sub):
+        return _approximate(size.a) - _approximate(size.b)
+    if isinstance(size, tirx.Mul):
+        return _approximate(size.a) * _approximate(size.b)
+    return size.astype("float64")
+
+
+def _is_number(size: Size, number: int) -> bool:
+    return isinstance(size, tirx.IntImm) and size.value == number
+
+
+def _text(size: Size) -> str:
+    """Return a size or a stated condition as a reader writes it."""
+    shown = size.condition if isinstance(size, tirx.Select) else size
+    return re.sub(r"T\.int64\((-?\d+)\)", r"\1", str(shown))
