@@ -19,6 +19,7 @@ import tvm
 from relax_passes.apply_algebraic_rules import apply_algebraic_rules
 from relax_passes.assign_layout import assign_layout
 from relax_passes.decompose_inference import decompose_inference
+from relax_passes.drop_index_checks import drop_index_checks
 from relax_passes.dump_module import dump_module
 from relax_passes.eliminate_common_subexpressions import eliminate_common_subexpressions
 from relax_passes.eliminate_dead_code import eliminate_dead_code
@@ -48,7 +49,7 @@ OnPhase = Callable[[str, int, int], None]
 OnPass = Callable[[str], None]
 
 # A phase without these passes cannot hand over to the next one, so they cannot be switched off.
-REQUIRED = frozenset({"lower_operators", "schedule_kernels", "plan_memory"})
+REQUIRED = frozenset({"lower_operators", "schedule_kernels", "plan_memory", "check_sizes"})
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,7 @@ def default_pipeline() -> Pipeline:
                 simplify_views,
                 eliminate_dead_code,
             ),
-            "lower": (lower_operators, eliminate_dead_code),
+            "lower": (drop_index_checks, lower_operators, eliminate_dead_code),
             "fuse": (fuse_operators,),
             "schedule": (schedule_kernels,),
             "memory": (order_bindings, plan_memory, check_sizes),

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         InvalidInput,
         InvalidModel,
         RelaxcError,
+        RunError,
         UnsupportedOperator,
     )
     from relaxc.report import Report
@@ -39,6 +40,7 @@ __all__ = [
     "InvalidModel",
     "RelaxcError",
     "Report",
+    "RunError",
     "TensorSpec",
     "UnsupportedOperator",
     "__version__",
@@ -54,6 +56,7 @@ _HOME = {
     "InvalidModel": "relaxc.errors",
     "RelaxcError": "relaxc.errors",
     "Report": "relaxc.report",
+    "RunError": "relaxc.errors",
     "TensorSpec": "frontends.imported_model",
     "UnsupportedOperator": "relaxc.errors",
     "compile": "relaxc.compiler",

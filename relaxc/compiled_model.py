@@ -16,6 +16,7 @@ from relaxc.bind_inputs import check_input, from_tensor, kind_of, order_argument
 from relaxc.buckets import Buckets, crop, entry_name, pad
 from relaxc.errors import IncompatibleArtifact, InvalidInput
 from relaxc.report import Report
+from relaxc.run_fault import run_error
 from relaxc.stored_elements import from_stored, to_stored
 from relaxc.thread_pool import use_threads
 
@@ -90,6 +91,8 @@ class CompiledModel:
 
         Raises:
             InvalidInput: If an argument does not fit; nothing was run.
+            RunError: If sizes, indices or memory that the data decides do not fit; the model is as
+                usable as before.
             IncompatibleArtifact: If this machine lacks the device the model was compiled for.
         """
         values = order_arguments(self.inputs, args, named)
@@ -113,7 +116,10 @@ class CompiledModel:
             for value, k, spec in zip(values, kinds, self.inputs, strict=True)
         ]
         use_threads(self.threads)
-        result = main(*tensors)
+        try:
+            result = main(*tensors)
+        except Exception as fault:  # whatever TVM raises is one kind of error to users
+            raise run_error(fault, str(self._path or self.report.source)) from fault
         single = isinstance(result, tvm.runtime.Tensor)
         arrays = [
             from_stored(from_tensor(tensor, kind), kind, spec.dtype)

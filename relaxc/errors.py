@@ -10,6 +10,7 @@ __all__ = [
     "InvalidInput",
     "InvalidModel",
     "RelaxcError",
+    "RunError",
     "UnsupportedOperator",
 ]
 
@@ -20,6 +21,13 @@ class CompileError(RelaxcError):
 
 class InvalidInput(RelaxcError):
     """A value, an option or a path from the caller does not fit; nothing was run or written."""
+
+
+class RunError(RelaxcError):
+    """A call failed in the model: sizes, indices or memory that only the data decides do not fit.
+
+    The model is as usable as before. What the virtual machine or a kernel raised is chained.
+    """
 
 
 class IncompatibleArtifact(RelaxcError):

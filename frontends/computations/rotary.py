@@ -6,6 +6,8 @@ from typing import Any
 
 from tvm import te, tirx
 
+from frontends.computations.gather import within
+
 
 def rotate(
     x: te.Tensor,
@@ -48,9 +50,9 @@ def rotate(
         if positions is None:
             row: tuple[Any, ...] = (batch, length)
         elif len(positions.shape) == 1:
-            row = (positions(0).astype("int64") + length,)
+            row = (within(positions(0).astype("int64") + length, cosine.shape[0]),)
         else:
-            row = (positions(batch, length),)
+            row = (within(positions(batch, length), cosine.shape[0]),)
         c, s = cosine(*row, pair).astype(wide), sine(*row, pair).astype(wide)
         here = x(*place)
         other = x(*place[:-1], place[-1] + step).astype(wide)

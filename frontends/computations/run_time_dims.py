@@ -58,7 +58,8 @@ def unsqueezed_dims(axes: te.Tensor, have: Sequence[Dim]) -> te.Tensor:
         with serial(rank) as place:
             outs[0][place] = index(1)
             with when(outs[1][place] == 0):
-                outs[0][place] = outs[2][following()]
+                # Axes listed twice leave more places than there are dimensions.
+                outs[0][place] = outs[2][tirx.min(following(), len(have) - 1)]
                 following.set(following() + 1)
 
     outputs = [((size,), "int64") for size in (rank, rank, len(have))]

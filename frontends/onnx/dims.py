@@ -7,10 +7,11 @@ truncating division equals floor division and simplifies.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import relax, tirx
 from tvm.sym import Analyzer, ConstIntBound
 
@@ -51,13 +52,24 @@ class DimArithmetic:
             return quotient if (left >= 0) == (right >= 0) else -quotient
         both_positive = self.is_nonnegative(left) and self.is_nonnegative(right)
         divide = tirx.floordiv if both_positive else tirx.truncdiv
-        return self.simplify(divide(prim(left), prim(right)))
+        return self._divided(divide, left, right)
 
     def floormod(self, left: Dim, right: Dim) -> Dim:
         """Return the remainder with the divisor's sign, as ONNX's Mod with fmod=0 does."""
         if is_static(left) and is_static(right):
             return int(left) % int(right)
-        return self.simplify(tirx.floormod(prim(left), prim(right)))
+        return self._divided(tirx.floormod, left, right)
+
+    def _divided(self, divide: Callable[[Any, Any], Any], left: Dim, right: Dim) -> Dim:
+        """Divide by what may turn out to be zero, which would end the process: by 1 then."""
+        result = self.simplify(divide(prim(left), prim(right)))
+        if is_static(right) or not _divides_by_a_symbol(result):
+            return result
+        bound = self._analyzer.const_int_bound(right)
+        if bound.min_value > 0 or bound.max_value < 0:
+            return result
+        divisor = tirx.max(right, 1) if bound.min_value == 0 else _never_zero(right)
+        return self.simplify(divide(prim(left), divisor))
 
     def minimum(self, left: Dim, right: Dim) -> Dim:
         """Return the smaller one."""
@@ -98,6 +110,23 @@ class DimArithmetic:
         return self.simplify(total)
 
 
+def _divides_by_a_symbol(dim: Dim) -> bool:
+    """Tell whether computing a size divides by something not known now."""
+    found = False
+
+    def look(node: Any) -> None:
+        nonlocal found
+        found = found or not isinstance(node.b, tirx.IntImm)
+
+    kinds = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
+    tvm_ffi.structural_walk(prim(dim), (kinds, look))
+    return found
+
+
+def _never_zero(dim: Dim) -> Dim:
+    return tirx.Select(dim == 0, prim(1), dim)
+
+
 def is_static(dim: Any) -> bool:
     """Tell whether `dim` is a plain integer."""
     return not isinstance(dim, tvm.ir.Expr)
@@ -117,9 +146,14 @@ def prim(dim: Dim) -> Any:
 
 def depends_only_on(dim: Dim, visible: frozenset[tirx.Var]) -> bool:
     """Tell whether a size is an expression of the given symbols."""
+    return symbols_of(dim) <= visible
+
+
+def symbols_of(dim: Dim) -> frozenset[tirx.Var]:
+    """Return the symbols that a size is computed from."""
     if is_static(dim):
-        return True
-    return set(relax.analysis.tir_vars_in_type(relax.ShapeType([dim]))) <= visible
+        return frozenset()
+    return frozenset(relax.analysis.tir_vars_in_type(relax.ShapeType([dim])))
 
 
 def all_static(dims: Sequence[Dim]) -> bool:

@@ -18,6 +18,7 @@ from frontends.onnx.function_body import FunctionBody, instantiate, schema_funct
 from frontends.onnx.initializers import read_initializers
 from frontends.onnx.load_model import subgraphs_of
 from frontends.onnx.op import Op, numpy_dtype
+from frontends.onnx.operand_sizes import shared_sizes
 from frontends.onnx.private_function import Frame, PrivateFunction, declare_recursive, define
 from frontends.onnx.registry import find_converter, normalize_domain
 from frontends.onnx.stored_types import check_stored_inputs, name_stored_results
@@ -310,6 +311,11 @@ class GraphBuilder:
 
     def emit(self, expr: relax.Expr, hint: str) -> relax.Var:
         """Bind `expr`; dimensions that Relax cannot deduce become fresh symbols."""
+        for left, right in shared_sizes(expr):
+            if not (is_static(left) and is_static(right)) and not self.arithmetic.equal(
+                left, right
+            ):
+                self.require(prim(left) == prim(right), f"{hint}_operands")
         bound = self._block.emit(expr, sanitize(hint))
         kind = bound.ty
         if isinstance(kind, relax.TensorType) and not isinstance(kind.shape, relax.ShapeExpr):
@@ -337,12 +343,18 @@ class GraphBuilder:
             compute, *tensors, *extra, primfunc_name_hint=hint, name_hint=sanitize(name)
         )
 
-    def match_tensor(self, expr: relax.Expr, dims: Sequence[Dim], dtype: str) -> relax.Var:
+    def match_tensor(
+        self, expr: relax.Expr, dims: Sequence[Dim], dtype: str, name: str = ""
+    ) -> relax.Var:
         """Bind `expr` with a shape that may define new symbols; it is checked at run time."""
-        return self._block.match_cast(expr, relax.TensorType(list(dims), container(dtype)))
+        wanted = relax.TensorType(list(dims), container(dtype))
+        return self._block.match_cast(expr, wanted, sanitize(name) if name else "")
 
-    def read_dims(self, value: Value) -> list[Dim]:
-        """Return symbols for the elements of an integer vector known only at run time."""
+    def read_dims(self, value: Value, title: str = "") -> list[Dim]:
+        """Return symbols for the elements of an integer vector known only at run time.
+
+        An error at run time calls the vector `<title>_sizes`; by default, title is its own name.
+        """
         length = value.shape[0]
         if not is_static(length):
             raise UnsupportedOperator("a shape of unknown length", tensor=value.name)
@@ -350,17 +362,17 @@ class GraphBuilder:
         if value.dtype != "int64":
             vector = self._block.emit(relax.op.astype(vector, "int64"))
         symbols = [self.fresh_symbol(value.name or "n") for _ in range(length)]
-        self.check_sizes(vector, symbols)
+        read = relax.op.call_pure_packed(
+            "vm.builtin.tensor_to_shape", vector, ty_args=relax.ShapeType(ndim=length)
+        )
+        name = sanitize(f"{title or value.name}_sizes")
+        self._block.match_cast(self._block.emit(read), relax.ShapeType(symbols), name)
         return symbols
 
-    def check_sizes(self, vector: relax.Expr, sizes: Sequence[Dim]) -> None:
-        """Read an int64 vector at run time: symbols get its elements, numbers must equal them."""
-        shape = self._block.emit(
-            relax.op.call_pure_packed(
-                "vm.builtin.tensor_to_shape", vector, ty_args=relax.ShapeType(ndim=len(sizes))
-            )
-        )
-        self._block.match_cast(shape, relax.ShapeType([prim(size) for size in sizes]))
+    def require(self, condition: Any, name: str) -> None:
+        """State a condition on sizes; a run fails where it does not hold (pass `check_sizes`)."""
+        holds = relax.ShapeExpr([tirx.Select(condition, prim(1), prim(0))])
+        self._block.match_cast(holds, relax.ShapeType([prim(1)]), sanitize(name))
 
     def fresh_symbol(self, hint: str) -> tirx.Var:
         """Return a new symbolic dimension."""

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 from onnx import numpy_helper
-from tvm import relax
+from tvm import relax, tirx
 
+from frontends.computations.broadcast import broadcast_loosely
 from frontends.errors import InvalidModel, UnsupportedOperator
-from frontends.onnx.dims import Dim, DimArithmetic, is_static
+from frontends.onnx.dims import Dim, DimArithmetic, is_static, prim, symbols_of
 from frontends.onnx.function_body import FunctionBody
 from frontends.onnx.value import Value, relax_constant
 
@@ -137,37 +138,60 @@ class Op:
     def aligned(self, places: Sequence[int], free: int | None = None) -> list[relax.Expr]:
         """Return inputs whose symbolic sizes agree, so that Relax deduces the result's shape.
 
-        Sizes computed in different ways may be equal without a proof, such as both sides of a skip
-        connection over a symbolic height; they are stated to be equal and checked at run time.
+        Sizes computed from the same symbol may be equal without a proof, such as both sides of a
+        skip connection over a symbolic height; they are stated to be equal. Sizes that have nothing
+        in common may also be 1, and broadcast then. Either is checked at run time.
 
         Args:
             places: The inputs, which broadcast with each other.
             free: For Concat, the axis on which they need not agree; nothing broadcasts then.
         """
         shapes = [self.shape(place) for place in places]
-        rank = max(len(shape) for shape in shapes)
-
-        def stretches(dim: Dim) -> bool:
-            return free is None and is_static(dim) and dim == 1
-
-        common: list[Dim | None] = [None] * rank
-        for shape in shapes:
-            for axis, dim in enumerate(shape, rank - len(shape)):
-                have = common[axis]
-                if have is None or stretches(have) or (is_static(dim) and not stretches(dim)):
-                    common[axis] = dim
+        if free is None:
+            common = self._broadcast_dims(shapes)
+        else:
+            common = [_known_one([s[axis] for s in shapes]) for axis in range(len(shapes[0]))]
         results = []
         for place, shape in zip(places, shapes, strict=True):
-            wanted = list(shape)
-            for axis, dim in enumerate(shape):
-                target = common[axis + rank - len(shape)]
-                both_static = is_static(dim) and is_static(target)
-                if axis != free and not both_static and not stretches(dim):
-                    wanted[axis] = target
-            same = all(self.arithmetic.equal(a, b) for a, b in zip(shape, wanted, strict=True))
+            wanted = common[len(common) - len(shape) :]
+            pairs = [
+                (dim, target)
+                for axis, (dim, target) in enumerate(zip(shape, wanted, strict=True))
+                if axis != free and not (free is None and is_static(dim) and dim == 1)
+                and not (is_static(dim) and is_static(target))
+                and not self.arithmetic.equal(dim, target)
+            ]  # fmt: skip
             x = self.x(place)
-            results.append(x if same else self.match_shape(x, wanted, self.dtype(place)))
+            if free is None and any(not _related(dim, target) for dim, target in pairs):
+                x = self.te(broadcast_loosely, x, name=f"{self.title}_broadcast", dims=wanted)
+            elif pairs:
+                kept = [
+                    dim if axis == free or (free is None and is_static(dim) and dim == 1) else to
+                    for axis, (dim, to) in enumerate(zip(shape, wanted, strict=True))
+                ]
+                x = self.match_shape(x, kept, self.dtype(place))
+            results.append(x)
         return results
+
+    def _broadcast_dims(self, shapes: Sequence[Sequence[Dim]]) -> list[Dim]:
+        """Return the shape of tensors broadcast together; whether they fit is checked by a run."""
+        common: list[Dim] = [1] * max(len(shape) for shape in shapes)
+        for shape in shapes:
+            for axis, dim in enumerate(shape, len(common) - len(shape)):
+                have = common[axis]
+                if (is_static(have) and have == 1) or self.arithmetic.equal(have, dim):
+                    common[axis] = dim
+                elif is_static(dim) and dim == 1 or is_static(have) and is_static(dim):
+                    continue
+                elif is_static(dim) or is_static(have):
+                    known, open_ = (dim, have) if is_static(dim) else (have, dim)
+                    common[axis] = known
+                    if not _related(known, open_):
+                        self.require(tirx.any(open_ == 1, open_ == known), "broadcasts")
+                elif not _related(have, dim):
+                    self.require(tirx.any(have == 1, dim == 1, have == dim), "broadcasts")
+                    common[axis] = tirx.Select(have == 1, dim, have)
+        return common
 
     def te(
         self,
@@ -197,12 +221,26 @@ class Op:
 
     def match_shape(self, expr: relax.Expr, dims: Sequence[Dim], dtype: str) -> relax.Var:
         """State the shape of `expr`, checked at run time; it defines new symbols in `dims`."""
-        return self.builder.match_tensor(expr, dims, dtype)
+        return self.builder.match_tensor(expr, dims, dtype, f"{self.title}_operand")
+
+    def require(self, condition: Any, name: str) -> None:
+        """State a condition on symbolic sizes, checked at run time; `name` says what for."""
+        self.builder.require(condition, f"{self.title}_{name}")
+
+    def require_equal(self, left: Dim, right: Dim, name: str) -> None:
+        """State that two sizes are equal, checked at run time where that is not known now."""
+        if self.arithmetic.equal(left, right):
+            return
+        if is_static(left) and is_static(right):
+            raise InvalidModel(f"{left} and {right} must be equal ({name})")
+        self.require(prim(left) == prim(right), name)
 
     def runtime_dims(self, place: int) -> list[Dim]:
         """Return the elements of an integer vector as dimensions, read at run time if need be."""
         known = self.dims(place)
-        return known if known is not None else self.builder.read_dims(self.value(place))
+        if known is not None:
+            return known
+        return self.builder.read_dims(self.value(place), self.title)
 
     def run_subgraph(self, graph: onnx.GraphProto) -> list[Value]:
         """Import a subgraph without inputs in place and return its outputs."""
@@ -220,6 +258,18 @@ class Op:
     def unsupported(self, reason: str) -> UnsupportedOperator:
         """Return the error to raise for a variant of the operator that is not handled."""
         return UnsupportedOperator(f"{self.node.op_type}: {reason}")
+
+
+def _related(left: Dim, right: Dim) -> bool:
+    """Tell whether two sizes are computed from a symbol in common."""
+    if is_static(left) or is_static(right):
+        return False
+    return bool(symbols_of(left) & symbols_of(right))
+
+
+def _known_one(dims: Sequence[Dim]) -> Dim:
+    """Return the size that is known now, if one is, else the first."""
+    return next((dim for dim in dims if is_static(dim)), dims[0])
 
 
 def normalize_axis(axis: int, rank: int) -> int:

@@ -31,6 +31,7 @@ from tvm.s_tir import SBlock, SBlockRealize
 from tvm.sym import Analyzer
 from tvm.tirx import BufferStore, IterVar, PrimFunc, While
 
+from relax_passes.drop_index_checks import without_index_checks
 from relax_passes.lower_operators import lowering_rules
 from relax_passes.lowering.attention import lower_attentions
 from relax_passes.pass_base import PassContext
@@ -51,6 +52,7 @@ def padding_obstacle(mod: tvm.IRModule, symbol: str, ctx: PassContext) -> str | 
         ctx: Gives the target.
     """
     # The plainest loop nests will do: packed and tiled ones compute the same.
+    mod = without_index_checks(mod)
     with ctx.target:
         mod, _ = lower_attentions(mod, ctx)
         mod = relax.transform.LegalizeOps(lowering_rules(ctx), skip_ops=["relax.reshape"])(mod)

@@ -1,9 +1,9 @@
 """Check sizes that are known only at run time before memory is allocated or read by them.
 
-A few bytes of input can ask for 2^62 elements, or for sizes that contradict each other. All that must
-hold of the sizes of a function is checked where the last of them becomes known: one kernel call
-at its entry, and one after each place where sizes are read from data. It raises an error with a
-text of its own, and costs less than a microsecond.
+A few bytes of input can ask for 2^62 elements, or for sizes that contradict each other. All that
+must hold of the sizes of a function is checked where the last of them becomes known: one kernel
+call at its entry, and one after each place where sizes are read from data. It raises an error with
+a text of its own, and costs less than a microsecond.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tvm.ir import StringImm
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from relax_passes.memory.size_conditions import Condition, ConditionFinder
+from relax_passes.memory.size_conditions import Condition, ConditionFinder, is_statement
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.schedule_kernels import SCHEDULED
 
@@ -88,7 +88,8 @@ def _insert(
     for block in func.body.blocks:
         for binding in block.bindings:
             step += 1
-            bindings.append(binding)
+            if not is_statement(binding):
+                bindings.append(binding)
             if step in placed:
                 bindings.append(check(placed[step]))
         blocks.append(relax.BindingBlock(bindings))

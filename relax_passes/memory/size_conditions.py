@@ -22,8 +22,6 @@ ALLOC_TENSOR = "relax.builtin.alloc_tensor"
 # User space of a 64-bit processor: no tensor is larger, and sizes below it never overflow a sum.
 ADDRESS_SPACE = 1 << 47
 
-_NAMES = {tirx.Add: "+", tirx.Sub: "-", tirx.Mul: "*"}
-
 
 @dataclass(frozen=True)
 class Condition:
@@ -47,6 +45,16 @@ class Condition:
         return f"{self.reason} (tensor '{self.tensor}')"
 
 
+def is_statement(binding: relax.Binding) -> bool:
+    """Tell whether a binding only states a condition c, as R.match_cast(R.shape([Select(c, 1, 0)]),
+    R.Shape([1])); the check takes its place.
+    """
+    if not isinstance(binding, relax.MatchCast) or not isinstance(binding.value, relax.ShapeExpr):
+        return False
+    values = binding.value.values
+    return len(values) == 1 and isinstance(values[0], tirx.Select)
+
+
 class ConditionFinder:
     """Finds the conditions of one function, binding by binding in the order they run."""
 
@@ -67,7 +75,11 @@ class ConditionFinder:
             fresh: The symbols that it defines.
         """
         value, name = binding.value, binding.var.name
-        if isinstance(binding, relax.MatchCast):
+        if is_statement(binding):
+            (stated,) = value.values
+            shown = _text(stated.condition)
+            yield from self._new(stated.condition, f"it does not hold that {shown}", name)
+        elif isinstance(binding, relax.MatchCast):
             have, want = _sizes(value.ty), _sizes(binding.ty)
             if have is not None and want is not None and len(have) == len(want):
                 for left, right in zip(have, want, strict=True):
@@ -78,15 +90,14 @@ class ConditionFinder:
                     in_range = tirx.all(symbol >= 0, symbol <= ADDRESS_SPACE)
                     reason = f"the size {symbol.name} is negative or larger than any tensor"
                     yield Condition(in_range, reason, name, frozenset([symbol]))
+        elif is_call_to(value, "relax.reshape"):
+            yield from self._fits(_sizes(binding.var.ty) or (), str(binding.var.ty.dtype), name)
         elif is_call_to(value, ALLOC_TENSOR):
             sizes = _sizes(value.args[0].ty) or ()
             yield from self._fits(sizes, str(binding.var.ty.dtype), name)
 
     def _equal(self, have: Size, want: Size, name: str) -> Iterator[Condition]:
         if self._analyzer.can_prove_equal(have, want):
-            return
-        if isinstance(have, tirx.Select) and _is_number(want, 1):  # stated by a frontend
-            yield from self._new(have.condition, f"it does not hold that {_text(have)}", name)
             return
         reason = f"a size is {_text(have)} and must be {_text(want)}"
         yield from self._new(have == want, reason, name)
@@ -137,11 +148,6 @@ def _approximate(size: Size) -> Any:
     return size.astype("float64")
 
 
-def _is_number(size: Size, number: int) -> bool:
-    return isinstance(size, tirx.IntImm) and size.value == number
-
-
-def _text(size: Size) -> str:
-    """Return a size or a stated condition as a reader writes it."""
-    shown = size.condition if isinstance(size, tirx.Select) else size
-    return re.sub(r"T\.int64\((-?\d+)\)", r"\1", str(shown))
+def _text(expr: Any) -> str:
+    """Return a size or a condition as a reader writes it."""
+    return re.sub(r"T\.int64\((-?\d+)\)", r"\1", str(expr))

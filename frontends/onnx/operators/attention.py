@@ -14,6 +14,7 @@ from frontends.computations import attention as computation
 from frontends.computations.rotary import rotate
 from frontends.errors import InvalidModel
 from frontends.onnx.dims import Dim, is_static
+from frontends.onnx.indices import checked
 from frontends.onnx.op import Op, normalize_axis
 from frontends.onnx.registry import converter
 from frontends.onnx.value import dtype_of
@@ -171,6 +172,7 @@ def rotary(
         raise op.unsupported("heads of symbolic size")
     if shape_of(cosine)[-1] != rotary_size // 2 or shape_of(sine)[-1] != rotary_size // 2:
         raise InvalidModel(f"tables of {shape_of(cosine)[-1]} angles for {rotary_size // 2} pairs")
+    op.require_equal(shape_of(cosine)[0], shape_of(sine)[0], "tables_of_one_length")
     interleaved = bool(op.attr("interleaved", op.attr("rotary_interleaved", 0)))
     batch = shape_of(x)[0]
     length = shape_of(x)[1 if len(shape_of(x)) == 3 else 2]
@@ -179,6 +181,7 @@ def rotary(
         sine = as_shape(op, sine, [batch, length, rotary_size // 2])
     elif len(shape_of(positions)) == 2:
         positions = as_shape(op, positions, [batch, length])
+        positions = checked(op, positions, [shape_of(cosine)[0]], "positions")
 
     def compute(
         data: te.Tensor, cosines: te.Tensor, sines: te.Tensor, places: te.Tensor | None = None

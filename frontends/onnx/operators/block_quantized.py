@@ -10,6 +10,7 @@ from tvm.relax import op as R
 from frontends.computations.packed_weights import dequantize_columns, unpack
 from frontends.errors import InvalidModel
 from frontends.onnx.dims import is_static
+from frontends.onnx.indices import checked
 from frontends.onnx.op import Op, normalize_axis
 from frontends.onnx.operators.cast import widen
 from frontends.onnx.registry import converter
@@ -64,12 +65,10 @@ def gather_block_quantized(op: Op) -> Any:
     if block < 1:
         raise op.unsupported("one block for a whole axis")
 
-    indices, length = op.x(1), op.shape(0)[0]
+    length = op.shape(0)[0]
     if not is_static(length):
         raise op.unsupported("a table of symbolic size")
-    negative = op.emit(R.less(indices, op.const(0, op.dtype(1))))
-    wrapped = op.emit(R.add(indices, op.const(length, op.dtype(1))))
-    indices = op.emit(R.where(negative, wrapped, indices))
+    indices = checked(op, op.x(1), [length], op.value(1).name)
 
     def rows(place: int, x: relax.Expr | None = None) -> relax.Expr:
         source = op.x(place) if x is None else x

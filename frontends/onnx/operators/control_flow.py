@@ -77,7 +77,8 @@ def _drops_axes_of_size_one(then: onnx.GraphProto, other: onnx.GraphProto) -> bo
 def _require(op: Op) -> None:
     """Stop the run when the condition does not hold: the other branch is not compiled."""
     holds = op.emit(R.astype(R.reshape(op.x(0), relax.ShapeExpr([1])), "int64"))
-    op.builder.check_sizes(holds, [1])
+    (chosen,) = op.builder.read_dims(Value.of_expr("condition", holds), op.title)
+    op.require(chosen == 1, "takes_the_branch_with_squeeze")
 
 
 def common_dims(

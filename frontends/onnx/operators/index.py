@@ -17,6 +17,7 @@ from frontends.computations.gather import (
 from frontends.computations.run_time_slice import plan_slice, take_slice
 from frontends.computations.scatter import scatter_elements, scatter_slices
 from frontends.onnx.dims import Dim, all_static, is_static
+from frontends.onnx.indices import indices_within
 from frontends.onnx.op import Op, normalize_axis
 from frontends.onnx.operators.run_time_size import parts, read_sizes, run_time_size
 from frontends.onnx.operators.shape import slice_axis
@@ -125,37 +126,29 @@ def slice_bounds(op: Op, length: Dim, start: Dim, end: Dim, step: int) -> tuple[
     return first, arithmetic.maximum(count, 0)
 
 
-def check_indices(op: Op, place: int, length: Dim) -> None:
-    """Raise IndexError if a constant index input goes beyond an axis of known length."""
-    known = op.constant(place)
-    if known is not None and is_static(length):
-        outside = (known < -int(length)) | (known >= int(length))
-        if outside.any():
-            raise IndexError(f"index {known[outside].flat[0]} is out of range for {length}")
-
-
 @converter("Gather")
 def gather_slices(op: Op) -> relax.Expr:
     """Take slices along an axis."""
     axis = op.axis(0)
     known = op.constant(1)
     length = op.shape()[axis]
-    check_indices(op, 1, length)
     if known is not None and known.size == 1 and is_static(length):
+        indices_within(op, 1, [length])
         # One slice: a strided slice and a view, which fuse.
         index = int(known.reshape(-1)[0]) % int(length)
         part = op.emit(R.strided_slice(op.x(), [axis], [index], [index + 1]))
         dims = [*op.shape()[:axis], *known.shape, *op.shape()[axis + 1 :]]
         return R.reshape(part, relax.ShapeExpr(dims))
-    return op.te(lambda x, i: gather(x, i, axis), op.x(), op.x(1))
+    indices = indices_within(op, 1, [length])
+    return op.te(lambda x, i: gather(x, i, axis), op.x(), indices)
 
 
 @converter("GatherElements")
 def gather_single(op: Op) -> relax.Expr:
     """Take single elements along an axis."""
     axis = op.axis(0)
-    check_indices(op, 1, op.shape()[axis])
-    return op.te(lambda x, i: gather_elements(x, i, axis), op.x(), op.x(1))
+    indices = indices_within(op, 1, [op.shape()[axis]])
+    return op.te(lambda x, i: gather_elements(x, i, axis), op.x(), indices)
 
 
 @converter("GatherND")
@@ -164,16 +157,18 @@ def gather_tuples(op: Op) -> relax.Expr:
     batch = int(op.attr("batch_dims", 0))
     if not is_static(op.shape(1)[-1]):
         raise op.unsupported("index tuples of symbolic length")
-    return op.te(lambda x, i: gather_nd(x, i, batch), op.x(0), op.x(1))
+    width = int(op.shape(1)[-1])
+    indices = indices_within(op, 1, op.shape()[batch : batch + width]) if width else op.x(1)
+    return op.te(lambda x, i: gather_nd(x, i, batch), op.x(0), indices)
 
 
 @converter("ScatterElements", "Scatter")
 def scatter_single(op: Op) -> relax.Expr:
     """Write single elements along an axis."""
     axis, how = op.axis(0), op.attr("reduction", "none")
-    check_indices(op, 1, op.shape()[axis])
+    indices = indices_within(op, 1, [op.shape()[axis]])
     return op.te(
-        lambda x, i, updates: scatter_elements(x, i, updates, axis, how), op.x(0), op.x(1), op.x(2)
+        lambda x, i, updates: scatter_elements(x, i, updates, axis, how), op.x(0), indices, op.x(2)
     )
 
 
@@ -187,13 +182,14 @@ def scatter_tuples(op: Op) -> relax.Expr:
     rows, inner = dims[: int(width)], product(dims[int(width) :])
     number = product(lead)
 
-    def flat(place: int, shape: list[Dim]) -> relax.Expr:
-        return op.emit(R.reshape(op.x(place), relax.ShapeExpr(shape)))
+    def flat(x: relax.Expr, shape: list[Dim]) -> relax.Expr:
+        return op.emit(R.reshape(x, relax.ShapeExpr(shape)))
 
-    data, updates = flat(0, [product(rows), inner]), flat(2, [number, inner])
+    data, updates = flat(op.x(0), [product(rows), inner]), flat(op.x(2), [number, inner])
+    indices = indices_within(op, 1, rows) if rows else op.x(1)
     written = op.te(
         lambda x, i, u, sizes: scatter_slices(x, i, u, sizes[1:], how),
-        data, flat(1, [number, width]), updates, dims=[inner, *rows],
+        data, flat(indices, [number, width]), updates, dims=[inner, *rows],
     )  # fmt: skip
     return R.reshape(written, relax.ShapeExpr(dims))
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from tvm import relax, te, tirx
+from tvm import relax
 from tvm.relax import op as R
 
 from frontends.errors import InvalidModel
-from frontends.onnx.dims import Dim, prim
+from frontends.onnx.dims import Dim
 from frontends.onnx.op import Op
 from frontends.onnx.value import Value
 
@@ -21,11 +20,7 @@ def counted(op: Op, number: relax.Expr) -> Dim:
 
 def read_sizes(op: Op, numbers: relax.Expr) -> list[Dim]:
     """Return the sizes that an int64 vector holds, as new symbols."""
-    op.inputs.append(Value.of_expr("size", numbers))
-    try:
-        return op.runtime_dims(len(op.inputs) - 1)
-    finally:
-        op.inputs.pop()
+    return op.builder.read_dims(Value.of_expr("size", numbers), op.title)
 
 
 def run_time_size(op: Op, place: int) -> Dim:
@@ -54,19 +49,3 @@ def as_rows(op: Op, x: relax.Expr, dims: Sequence[Dim], axis: int) -> relax.Expr
 def parts(op: Op, together: relax.Expr, number: int) -> list[relax.Expr]:
     """Return the first `number` tensors of a kernel with several results."""
     return [op.emit(relax.TupleGetItem(together, place)) for place in range(number)]
-
-
-def require(op: Op, holds: Callable[[list[Any]], Any], dims: list[Dim], name: str) -> None:
-    """State what must hold of sizes known only at run time; the run fails where it does not.
-
-    Args:
-        op: The node that needs it.
-        holds: Returns the condition as a TIR expression of the sizes it is given.
-        dims: The sizes, at least one of them symbolic.
-        name: What the check is called in dumps and errors.
-    """
-
-    def compute(sizes: list[Any]) -> te.Tensor:
-        return te.compute((1,), lambda _: tirx.Select(holds(sizes), prim(1), prim(0)), name=name)
-
-    op.builder.check_sizes(op.te(compute, name=name, dims=dims), [1])

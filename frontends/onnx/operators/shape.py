@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
@@ -10,10 +9,11 @@ from tvm import relax, te, tirx
 from tvm.relax import op as R
 
 from frontends.computations import run_time_dims
+from frontends.computations.broadcast import broadcast_loosely
 from frontends.errors import InvalidModel
-from frontends.onnx.dims import Dim, all_static, is_static, prim
+from frontends.onnx.dims import Dim, all_static, is_static
 from frontends.onnx.op import Op, normalize_axis
-from frontends.onnx.operators.run_time_size import read_sizes, require
+from frontends.onnx.operators.run_time_size import read_sizes
 from frontends.onnx.registry import converter
 from frontends.onnx.value import Value, dim_array
 
@@ -85,16 +85,7 @@ def _reshape_at_run_time(op: Op) -> relax.Expr:
     def compute(wanted: te.Tensor, have: list[Any] | None = None) -> te.Tensor:
         return run_time_dims.reshaped_dims(wanted, have or [], copy_zeros)
 
-    def count(sizes: te.Tensor) -> te.Tensor:
-        each = [sizes[axis] for axis in range(int(sizes.shape[0]))]
-        product = functools.reduce(lambda left, right: left * right, each)
-        negative = tirx.any(*(size < 0 for size in each))
-        return te.compute((1,), lambda _: tirx.Select(negative, prim(-1), product), name="count")
-
     dims = op.te(compute, op.x(1), name="reshaped_dims", dims=op.shape())
-    # Nothing else would notice that elements are left over: a reshape only renames the memory.
-    elements = op.te(count, dims, name="count_elements")
-    op.builder.check_sizes(elements, [op.arithmetic.product(op.shape())])
     return reshape_to(op, op.x(), read_sizes(op, dims))
 
 
@@ -135,12 +126,7 @@ def _squeeze(op: Op, axes: list[int] | None) -> relax.Expr:
     for axis in axes:
         if is_static(dims[axis]) and dims[axis] != 1:
             raise InvalidModel(f"axis {axis} has size {dims[axis]}, not 1")
-    x = op.x()
-    if not all(is_static(dims[axis]) for axis in axes):
-        # Nothing else would notice that the size is not 1: a reshape only renames the memory.
-        ones = [1 if axis in axes else dim for axis, dim in enumerate(dims)]
-        x = op.builder.match_tensor(x, ones, op.dtype())
-    return reshape_to(op, x, [dim for axis, dim in enumerate(dims) if axis not in axes])
+    return reshape_to(op, op.x(), [dim for axis, dim in enumerate(dims) if axis not in axes])
 
 
 @converter("Unsqueeze", since=1)
@@ -223,10 +209,8 @@ def _split(op: Op, sizes: list[Dim] | None) -> list[relax.Expr]:
     if len(sizes) != outputs:
         raise InvalidModel(f"{len(sizes)} sizes for {outputs} outputs")
     total = op.arithmetic.simplify(sum(sizes))
-    if is_static(total) and is_static(length) and total != length:
-        raise InvalidModel(f"the sizes {sizes} do not add up to {length}")
-    if op.has(1) and not op.arithmetic.equal(total, length):
-        require(op, lambda dims: dims[0] == dims[1], [total, length], "sizes_add_up")
+    if op.has(1):
+        op.require_equal(total, length, "sizes_add_up")
     if outputs == 1:
         return [op.x()]
     if all_static(sizes) and is_static(length) and min(sizes) > 0:
@@ -276,10 +260,10 @@ def expand(op: Op) -> Any:
         elif is_static(left) and is_static(right):
             raise InvalidModel(f"{have} does not broadcast with {wanted}")
         elif is_static(left):
-            require(op, _is_one_or_the_other, [right, left], "broadcasts")
+            op.require(tirx.any(right == 1, right == left), "broadcasts")
             dims.append(left)
         else:
-            require(op, _is_one_or_the_other, [left, right], "broadcasts")
+            op.require(tirx.any(left == 1, left == right), "broadcasts")
             dims.append(right)
             loose = True
     if rank == op.ndim() and all(
@@ -287,25 +271,8 @@ def expand(op: Op) -> Any:
     ):
         return op.value(0)
     if loose:
-        return op.te(_broadcast_loosely, op.x(), name="expand", dims=dims)
+        return op.te(broadcast_loosely, op.x(), name="expand", dims=dims)
     return R.broadcast_to(op.x(), relax.ShapeExpr(dims))
-
-
-def _broadcast_loosely(data: te.Tensor, dims: list[Any]) -> te.Tensor:
-    """Broadcast sizes of which it is not known whether they are 1; Relax takes them as not."""
-    added = len(dims) - len(data.shape)
-
-    def pick(*place: Any) -> Any:
-        own = zip(data.shape, place[added:], strict=True)
-        return data[
-            tuple(tirx.Select(size == 1, prim(0), index.astype("int64")) for size, index in own)
-        ]
-
-    return te.compute(dims, pick, name="expand")
-
-
-def _is_one_or_the_other(dims: list[Any]) -> Any:
-    return tirx.any(dims[0] == 1, dims[0] == dims[1])
 
 
 @converter("Tile")

@@ -7,7 +7,7 @@ from tvm.relax import op as R
 
 from frontends.computations.sort import top_k
 from frontends.errors import InvalidModel
-from frontends.onnx.dims import Dim, is_static
+from frontends.onnx.dims import Dim, is_static, prim
 from frontends.onnx.op import Op
 from frontends.onnx.operators.run_time_size import as_rows, parts, run_time_size
 from frontends.onnx.registry import converter
@@ -28,24 +28,20 @@ def top_k_input(op: Op) -> list[relax.Expr]:
 def _top_k(op: Op, k: Dim) -> list[relax.Expr]:
     """Emit values and int64 places, in order even where `sorted` is 0, which leaves it open.
 
-    A k that is known only at run time is limited to the length of the axis.
+    That the axis has k elements is checked at run time where it is not known now.
     """
     axis, largest, dims = op.axis(-1), bool(op.attr("largest", 1)), list(op.shape())
     length = dims[axis]
     if is_static(k) and (k < 0 or (is_static(length) and k > length)):
         raise InvalidModel(f"k is {k}, on an axis of {length}")
-    size = op.arithmetic.minimum(k, length)
+    if not (is_static(k) and is_static(length)):
+        op.require(prim(k) <= prim(length), "has_k_elements")
     x = as_rows(op, op.x(), dims, axis)
-    if is_static(size):
-        both = op.te(lambda t: top_k(t, int(size), largest=largest), x, name="top_k")
+    if is_static(k):
+        both = op.te(lambda t: top_k(t, int(k), largest=largest), x, name="top_k")
     else:
         both = op.te(
-            lambda t, sizes: top_k(t, sizes[0], largest=largest), x, name="top_k", dims=[size]
+            lambda t, sizes: top_k(t, sizes[0], largest=largest), x, name="top_k", dims=[k]
         )
-    results, count = [], size
-    for part, dtype in zip(parts(op, both, 2), (op.dtype(), "int64"), strict=True):
-        if is_static(k) and not is_static(count):  # the axis has k elements: checked at run time
-            outer, _, inner = x.ty.shape.values
-            part, size = op.match_shape(part, [outer, k, inner], dtype), k
-        results.append(R.reshape(part, relax.ShapeExpr([*dims[:axis], size, *dims[axis + 1 :]])))
-    return results
+    shape = relax.ShapeExpr([*dims[:axis], k, *dims[axis + 1 :]])
+    return [R.reshape(part, shape) for part in parts(op, both, 2)]
