@@ -47,7 +47,7 @@ def checked(op: Op, x: relax.Expr, sizes: Sequence[Dim], name: str) -> relax.Exp
     """Return the indices `x` counted from the front; `name` is what an error calls them."""
     shown = ", ".join(str(dim_name(size)) for size in sizes)
     where = f"node '{op.node.name}', tensor '{name}'" if op.node.name else f"tensor '{name}'"
-    message = f"{op.node.op_type}: an index is outside [-n, n), n = {shown} ({where})"
+    message = f"{op.node.op_type}: an index is out of range for axes of size {shown} ({where})"
     shape = x.ty.shape
     if len(shape) == 0:
         x = op.emit(R.reshape(x, relax.ShapeExpr([1])))

@@ -147,51 +147,54 @@ class Op:
             free: For Concat, the axis on which they need not agree; nothing broadcasts then.
         """
         shapes = [self.shape(place) for place in places]
+        loose: set[int] = set()
         if free is None:
-            common = self._broadcast_dims(shapes)
+            common, loose = self._broadcast_dims(shapes)
         else:
             common = [_known_one([s[axis] for s in shapes]) for axis in range(len(shapes[0]))]
         results = []
         for place, shape in zip(places, shapes, strict=True):
-            wanted = common[len(common) - len(shape) :]
-            pairs = [
-                (dim, target)
-                for axis, (dim, target) in enumerate(zip(shape, wanted, strict=True))
-                if axis != free and not (free is None and is_static(dim) and dim == 1)
-                and not (is_static(dim) and is_static(target))
-                and not self.arithmetic.equal(dim, target)
-            ]  # fmt: skip
+            start, wanted, stretches = len(common) - len(shape), list(shape), False
+            for axis, dim in enumerate(shape):
+                target = common[start + axis]
+                known = is_static(dim) and (is_static(target) or (free is None and dim == 1))
+                if axis != free and not known and not self.arithmetic.equal(dim, target):
+                    wanted[axis] = target
+                    stretches = stretches or start + axis in loose
             x = self.x(place)
-            if free is None and any(not _related(dim, target) for dim, target in pairs):
+            if stretches:
                 x = self.te(broadcast_loosely, x, name=f"{self.title}_broadcast", dims=wanted)
-            elif pairs:
-                kept = [
-                    dim if axis == free or (free is None and is_static(dim) and dim == 1) else to
-                    for axis, (dim, to) in enumerate(zip(shape, wanted, strict=True))
-                ]
-                x = self.match_shape(x, kept, self.dtype(place))
+            elif not all(self.arithmetic.equal(a, b) for a, b in zip(shape, wanted, strict=True)):
+                x = self.match_shape(x, wanted, self.dtype(place))
             results.append(x)
         return results
 
-    def _broadcast_dims(self, shapes: Sequence[Sequence[Dim]]) -> list[Dim]:
-        """Return the shape of tensors broadcast together; whether they fit is checked by a run."""
+    def _broadcast_dims(self, shapes: Sequence[Sequence[Dim]]) -> tuple[list[Dim], set[int]]:
+        """Return the shape of tensors broadcast together, and the axes on which a size may be 1.
+
+        Whether the sizes fit is checked by a run.
+        """
         common: list[Dim] = [1] * max(len(shape) for shape in shapes)
+        loose: set[int] = set()
         for shape in shapes:
             for axis, dim in enumerate(shape, len(common) - len(shape)):
                 have = common[axis]
                 if (is_static(have) and have == 1) or self.arithmetic.equal(have, dim):
                     common[axis] = dim
-                elif is_static(dim) and dim == 1 or is_static(have) and is_static(dim):
+                elif (is_static(dim) and dim == 1) or (is_static(have) and is_static(dim)):
                     continue
+                elif symbols_of(have) & symbols_of(dim):
+                    continue  # stated to be equal
                 elif is_static(dim) or is_static(have):
-                    known, open_ = (dim, have) if is_static(dim) else (have, dim)
+                    known, read = (dim, have) if is_static(dim) else (have, dim)
+                    self.require(tirx.any(read == 1, read == known), "broadcasts")
                     common[axis] = known
-                    if not _related(known, open_):
-                        self.require(tirx.any(open_ == 1, open_ == known), "broadcasts")
-                elif not _related(have, dim):
+                    loose.add(axis)
+                else:
                     self.require(tirx.any(have == 1, dim == 1, have == dim), "broadcasts")
                     common[axis] = tirx.Select(have == 1, dim, have)
-        return common
+                    loose.add(axis)
+        return common, loose
 
     def te(
         self,
@@ -258,13 +261,6 @@ class Op:
     def unsupported(self, reason: str) -> UnsupportedOperator:
         """Return the error to raise for a variant of the operator that is not handled."""
         return UnsupportedOperator(f"{self.node.op_type}: {reason}")
-
-
-def _related(left: Dim, right: Dim) -> bool:
-    """Tell whether two sizes are computed from a symbol in common."""
-    if is_static(left) or is_static(right):
-        return False
-    return bool(symbols_of(left) & symbols_of(right))
 
 
 def _known_one(dims: Sequence[Dim]) -> Dim:

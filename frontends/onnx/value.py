@@ -157,6 +157,11 @@ def relax_constant(array: np.ndarray) -> relax.Expr:
     return relax.const(tvm.runtime.tensor(dense))
 
 
+def dims_of(expr: relax.Expr) -> list[Dim]:
+    """Return the shape of a bound Relax tensor."""
+    return [as_dim(dim) for dim in expr.ty.shape.values]
+
+
 def dtype_of(expr: relax.Expr) -> str:
     """Return the dtype of a Relax tensor."""
     return str(expr.ty.dtype.dtype)

@@ -32,17 +32,16 @@ def prelu_of_channels(op: Op) -> relax.Expr:
     slope = op.x(1)
     if op.ndim(1) == 1 and op.ndim(0) > 2:
         slope = op.emit(R.reshape(slope, [*op.shape(1), *[1] * (op.ndim(0) - 2)]))
-    return _prelu(op, slope)
+    return _prelu(op, op.x(0), slope)
 
 
 @converter("PRelu", since=7)
 def prelu(op: Op) -> relax.Expr:
     """Scale negative elements by a slope that broadcasts to x."""
-    return _prelu(op, op.x(1))
+    return _prelu(op, *op.aligned([0, 1]))
 
 
-def _prelu(op: Op, slope: relax.Expr) -> relax.Expr:
-    x = op.x(0)
+def _prelu(op: Op, x: relax.Expr, slope: relax.Expr) -> relax.Expr:
     negative = op.emit(R.less(x, op.const(0)))
     return R.where(negative, op.emit(R.multiply(x, slope)), x)
 

@@ -70,7 +70,7 @@ def test_squeeze() -> None:
 def test_squeeze_checks_a_symbolic_size() -> None:
     model = compile_node("Squeeze", {"x": ("float32", [2, "n"])}, opset=11, axes=[1])
     assert_equal(model(X[:, 0, :1]), X[:, 0, 0])
-    with pytest.raises(RuntimeError, match="mismatch"):
+    with pytest.raises(relaxc.RunError, match="n == 1"):
         model(X[:, 0])
 
 
@@ -184,7 +184,7 @@ def test_layer_norm_broadcasts_a_constant_scale_over_symbolic_sizes() -> None:
 def test_reshape_to_another_number_of_elements_is_refused(shape: list[int]) -> None:
     """It gave a part of the elements, or read beyond them."""
     model = compile_node("Reshape", {"x": ("float32", ["a", 6]), "shape": ("int64", [2])})
-    with pytest.raises(Exception, match="(?i)match|shape|dim"):
+    with pytest.raises(relaxc.RunError, match="y0|size"):
         model(np.zeros((2, 6), "float32"), np.array(shape))
 
 
@@ -196,7 +196,7 @@ def test_parts_that_do_not_add_up_are_refused() -> None:
     x = np.arange(8, dtype="float32").reshape(2, 4)
     a, b = compiled(x, np.array([3, 1]))
     assert_equal(np.concatenate([a, b], 1), x)
-    with pytest.raises(Exception, match="(?i)match"):
+    with pytest.raises(relaxc.RunError, match="sizes_add_up"):
         compiled(x, np.array([3, 9]))
 
 
@@ -206,7 +206,7 @@ def test_expanding_to_a_shape_that_does_not_fit_is_refused() -> None:
     x = np.array([[1, 2, 3]], "float32")
     assert_equal(compiled(x, np.array([2, 3])), np.repeat(x, 2, 0))
     for wrong in ([2, 2], [0, 2], [2, 7]):
-        with pytest.raises(Exception, match="(?i)match"):
+        with pytest.raises(relaxc.RunError, match="y0_broadcasts"):
             compiled(x, np.array(wrong))
-    with pytest.raises(Exception, match="(?i)match"):
+    with pytest.raises(relaxc.RunError, match="y0_broadcasts"):
         compiled(np.ones((4, 3), "float32"), np.array([2, 3]))

@@ -1,0 +1,290 @@
+"""What only the data decides and does not fit: each gives a `RunError`, none ends the process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import relaxc
+from tests.frontends.onnx.run_model import make_model, run_reference
+
+Inputs = dict[str, tuple[str, Sequence[int | str]]]
+Feed = dict[str, np.ndarray]
+
+
+def model_of(op: str, inputs: Inputs, outputs: int = 1, **attributes: Any) -> onnx.ModelProto:
+    """Return a model of one node called "the_node"."""
+    names = [f"y{place}" for place in range(outputs)]
+    node = helper.make_node(op, list(inputs), names, name="the_node", **attributes)
+    model = make_model([node], inputs, names, opset=18)
+    for value in model.graph.output:
+        value.type.Clear()
+    return model
+
+
+def floats(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(shape).astype("float32")
+
+
+def check(model: onnx.ModelProto, good: Feed, bad: Sequence[Feed]) -> None:
+    """Assert that a good call agrees with ONNX Runtime, before and after each refused one."""
+    compiled = relaxc.compile(model, threads=1, progress=False)
+    wanted = run_reference(model, good)
+
+    def runs() -> None:
+        results = compiled(**good)
+        for got, want in zip(results if len(wanted) > 1 else [results], wanted, strict=True):
+            assert got.shape == want.shape
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+    runs()
+    for feed in bad:
+        with pytest.raises(relaxc.RunError) as caught:
+            compiled(**feed)
+        assert caught.value.__cause__ is not None
+        assert caught.value.tensor is not None
+        assert caught.value.file == "test"
+        runs()
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "float32", "float64"])
+def test_range_of_absurd_length(dtype: str) -> None:
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    names = ["start", "limit", "step"]
+    node = helper.make_node("Range", names, ["y"])
+    model = make_model([node], {n: (dtype, []) for n in names}, ["y"], output_types={"y": kind})
+
+    def feed(*numbers: float) -> Feed:
+        return {name: np.array(n, dtype) for name, n in zip(names, numbers, strict=True)}
+
+    bad = [feed(0, 5, 0)]
+    if dtype == "int64":
+        bad += [feed(0, 2**60, 1), feed(0, 2**62, 1), feed(-(2**62), 2**62, 1)]
+        bad += [feed(2**63 - 1, -(2**63), -1)]
+    elif "float" in dtype:
+        bad += [feed(0, 1, 1e-30), feed(0, 1e30, 1e-30), feed(0, 3e38, 1), feed(0, np.inf, 1)]
+    check(model, feed(0, 7, 2), bad)
+
+
+# Operator, its inputs besides the vector "s", a good vector, and refused ones.
+SIZES: list[tuple[str, Inputs, list[int], list[list[int]]]] = [
+    ("ConstantOfShape", {}, [2, 3], [[2**40, 2**40], [2**32, 2**32], [-1, 5]]),
+    ("Expand", {"x": ("float32", [1, 1])}, [2, 3], [[2**31, 2**31], [-2, 1]]),
+    ("Tile", {"x": ("float32", ["n", 3])}, [2, 2], [[2**61, 1], [-1, 1], [2**40, 2**40]]),
+    ("Reshape", {"x": ("float32", ["n", 3])}, [3, 2], [[2**33, 2**33], [5, 2], [-1, 4], [-1, -1]]),
+    ("Pad", {"x": ("float32", ["n", 3])}, [1, 0, 0, 1], [[2**62, 0, 0, 0], [2**40, 2**40, 0, 0]]),
+    ("Resize", {"x": ("float32", ["n", 3])}, [4, 6], [[2**40, 2**40], [-1, 2]]),
+    ("OneHot", {"x": ("int64", ["n", 3])}, [4], [[2**62], [-3]]),
+    ("TopK", {"x": ("float32", ["n", 3])}, [2], [[4], [-1], [2**62]]),
+]
+
+
+@pytest.mark.parametrize(("op", "inputs", "good", "bad"), SIZES, ids=[case[0] for case in SIZES])
+def test_sizes_given_at_run_time(
+    op: str, inputs: Inputs, good: list[int], bad: list[list[int]]
+) -> None:
+    inputs = {**inputs, "s": ("int64", [len(good)])}
+    if op == "OneHot":
+        inputs["values"] = ("float32", [2])
+    outputs = 2 if op == "TopK" else 1
+    model = model_of(op, inputs, outputs)
+    if op == "Resize":
+        del model.graph.node[0].input[:]
+        model.graph.node[0].input.extend(["x", "", "", "s"])
+
+    def feed(sizes: list[int]) -> Feed:
+        feeds: Feed = {"s": np.array(sizes)}
+        if "x" in inputs:
+            shape = [2 if dim == "n" else int(dim) for dim in inputs["x"][1]]
+            feeds["x"] = floats(*shape).astype(inputs["x"][0])
+        if op == "OneHot":
+            feeds["values"] = np.array([0, 1], "float32")
+        return feeds
+
+    check(model, feed(good), [feed(sizes) for sizes in bad])
+
+
+def test_a_product_of_input_sizes_that_overflows() -> None:
+    """No single size is absurd: 50000 ** 5 elements are."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["n"]),
+        helper.make_node("Concat", ["n"] * 5, ["shape"], axis=0),
+        helper.make_node("ConstantOfShape", ["shape"], ["y"]),
+    ]
+    model = make_model(nodes, {"x": ("float32", ["n"])}, ["y"])
+    check(model, {"x": floats(2)}, [{"x": floats(50000)}, {"x": floats(8192)}])
+
+
+def test_more_than_the_machine_has() -> None:
+    compiled = relaxc.compile(
+        model_of("ConstantOfShape", {"s": ("int64", [1])}), threads=1, progress=False
+    )
+    with pytest.raises(relaxc.RunError, match="more memory than there is") as caught:
+        compiled(np.array([2**44]))
+    assert caught.value.file == "test"
+    assert compiled(np.array([3])).shape == (3,)
+
+
+MISMATCHES: list[tuple[str, Inputs, list[tuple[int, ...]], list[list[tuple[int, ...]]], dict]] = [
+    ("MatMul", {"a": ("float32", ["n", "k"]), "b": ("float32", ["l", "m"])},
+     [(2, 3), (3, 4)], [[(2, 3), (2, 4)], [(2, 3), (5, 4)], [(2, 5000), (1, 4)]], {}),
+    ("MatMul", {"a": ("float32", ["p", "n", 3]), "b": ("float32", ["q", 3, "m"])},
+     [(2, 3, 3), (2, 3, 4)], [[(2, 3, 3), (3, 3, 4)]], {}),
+    ("Gemm", {"a": ("float32", ["n", "k"]), "b": ("float32", ["m", "l"])},
+     [(2, 3), (4, 3)], [[(2, 3), (4, 9)], [(2, 9), (4, 3)]], {"transB": 1}),
+    ("Add", {"a": ("float32", ["n"]), "b": ("float32", ["m"])},
+     [(3,), (3,)], [[(3,), (2,)], [(2,), (9999,)], [(0,), (2,)]], {}),
+    ("Mul", {"a": ("float32", ["n", 4]), "b": ("float32", [2, "m"])},
+     [(2, 4), (2, 4)], [[(3, 4), (2, 4)], [(2, 4), (2, 5)]], {}),
+    ("Sum", {"a": ("float32", ["n"]), "b": ("float32", ["m"]), "c": ("float32", ["l"])},
+     [(3,), (3,), (3,)], [[(3,), (3,), (2,)], [(2,), (3,), (3,)]], {}),
+    ("Concat", {"a": ("float32", ["n", "k"]), "b": ("float32", ["m", "l"])},
+     [(2, 3), (4, 3)], [[(2, 3), (4, 2)], [(2, 3), (4, 1)]], {"axis": 0}),
+    ("Conv", {"a": ("float32", [1, "c", "h", 5]), "b": ("float32", [4, 3, 3, 3])},
+     [(1, 3, 6, 5), (4, 3, 3, 3)],
+     [[(1, 2, 6, 5), (4, 3, 3, 3)], [(1, 3, 1, 5), (4, 3, 3, 3)]], {}),
+    ("PRelu", {"a": ("float32", ["n", "c"]), "b": ("float32", ["d"])},
+     [(2, 3), (3,)], [[(2, 3), (2,)]], {}),
+    ("DepthToSpace", {"a": ("float32", [1, "c", 2, 2])},
+     [(1, 8, 2, 2)], [[(1, 6, 2, 2)]], {"blocksize": 2}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "inputs", "good", "bad", "attributes"), MISMATCHES)
+def test_sizes_that_do_not_fit_each_other(
+    op: str,
+    inputs: Inputs,
+    good: list[tuple[int, ...]],
+    bad: list[list[tuple[int, ...]]],
+    attributes: dict,
+) -> None:
+    def feed(shapes: list[tuple[int, ...]]) -> Feed:
+        return {name: floats(*shape) for name, shape in zip(inputs, shapes, strict=True)}
+
+    model = model_of(op, inputs, **attributes)
+    check(model, feed(good), [feed(shapes) for shapes in bad])
+
+
+@pytest.mark.parametrize(
+    ("shapes", "fixed"),
+    [
+        ([(1,), (5,)], ["n"]), ([(5,), (1,)], ["n"]), ([(0,), (1,)], ["n"]), ([(1,), (0,)], ["n"]),
+        ([(1, 4), (3, 4)], ["n", 4]),
+    ],
+)  # fmt: skip
+def test_sizes_without_relation_broadcast(shapes: list[tuple[int, ...]], fixed: list) -> None:
+    """Each may be 1: it was stated to be the other's size."""
+    other = ["m" if dim == "n" else dim for dim in fixed]
+    model = model_of("Add", {"a": ("float32", fixed), "b": ("float32", other)})
+    check(model, {"a": floats(*shapes[0]), "b": floats(*shapes[1])}, [])
+
+
+INDICES = [
+    ("Gather", ["n", 3], [2, 2], {"axis": 0}, 5),
+    ("Gather", [5, "n"], [2], {"axis": 0}, 5),
+    ("Gather", ["n", 3], [], {"axis": 1}, 3),
+    ("GatherElements", ["n", 3], [5, 2], {"axis": 1}, 3),
+    ("GatherND", ["n", 3], [4, 1], {}, 5),
+    ("GatherND", ["n", 3], [4, 2], {}, 3),
+    ("GatherND", ["n", 3], [5, 4, 1], {"batch_dims": 1}, 3),
+    ("ScatterElements", ["n", 3], [5, 2], {"axis": 1}, 3),
+    ("ScatterND", ["n", 3], [1, 1], {}, 5),
+]
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32"])
+@pytest.mark.parametrize(("op", "shape", "places", "attributes", "size"), INDICES)
+def test_an_index_out_of_range(
+    op: str, shape: list, places: list[int], attributes: dict, size: int, dtype: str
+) -> None:
+    if op.endswith("ND") and dtype == "int32":
+        pytest.skip("its indices are int64")
+    inputs: Inputs = {"x": ("float32", shape), "i": (dtype, places)}
+    if op.startswith("Scatter"):
+        inputs["u"] = ("float32", [5, 2] if op == "ScatterElements" else [1, 3])
+    given = [5 if dim == "n" else dim for dim in shape]
+    if shape == [5, "n"]:
+        given = [5, 3]
+
+    def feed(last: int) -> Feed:
+        indices = np.zeros(places, dtype)
+        indices.reshape(-1)[-1] = last
+        feeds = {"x": floats(*given), "i": indices}
+        if "u" in inputs:
+            feeds["u"] = floats(*(int(dim) for dim in inputs["u"][1]))
+        return feeds
+
+    model = model_of(op, inputs, **attributes)
+    if op != "ScatterElements":  # there equal places have no order
+        check(model, feed(-size), [])
+        check(model, feed(size - 1), [])
+    good = feed(0)
+    if op == "ScatterElements":
+        good["i"] = np.tile(np.array([0, -size + 1], dtype), (5, 1))
+    far = 2**31 - 1 if dtype == "int32" else 2**62
+    check(model, good, [feed(size), feed(-size - 1), feed(far), feed(-far)])
+
+
+def test_a_constant_index_asks_for_a_long_enough_axis() -> None:
+    node = helper.make_node("Gather", ["x", "i"], ["y"], name="the_node")
+    model = make_model([node], {"x": ("float32", ["n"])}, ["y"], {"i": np.array([0, 3, -2])})
+    check(model, {"x": floats(4)}, [{"x": floats(3)}, {"x": floats(0)}])
+
+
+def test_an_out_of_range_index_in_a_parallel_check() -> None:
+    """The faulty chunk may run on any thread; the fault reaches the caller."""
+    model = model_of("Gather", {"x": ("float32", ["n"]), "i": ("int64", ["m"])})
+    compiled = relaxc.compile(model, threads=2, progress=False)
+    indices = np.zeros(100_000, "int64")
+    assert compiled(x=floats(4), i=indices).shape == (100_000,)
+    for place in (0, 50_000, 99_999):
+        indices[:] = 0
+        indices[place] = 4
+        with pytest.raises(relaxc.RunError, match="Gather: an index is out of range") as caught:
+            compiled(x=floats(4), i=indices)
+        assert (caught.value.node, caught.value.tensor) == ("the_node", "i")
+
+
+def test_division_by_a_size_that_is_zero() -> None:
+    """The processor traps it: reshaping an empty tensor to (-1, n) ended the process."""
+    nodes = [
+        helper.make_node("Shape", ["w"], ["n"]),
+        helper.make_node("Concat", ["rest", "n"], ["shape"], axis=0),
+        helper.make_node("Reshape", ["x", "shape"], ["y"], allowzero=1),
+    ]
+    inputs: Inputs = {"x": ("float32", ["a", "b"]), "w": ("float32", ["n"])}
+    model = make_model(nodes, inputs, ["y"], {"rest": np.array([-1])})
+    compiled = relaxc.compile(model, threads=1, progress=False)
+    assert compiled(x=floats(2, 6), w=floats(4)).shape == (3, 4)
+    assert compiled(x=floats(2, 0), w=floats(0)).shape == (0, 0)
+    for x, w in ((floats(2, 3), floats(0)), (floats(2, 3), floats(4))):
+        with pytest.raises(relaxc.RunError):
+            compiled(x=x, w=w)
+
+
+def test_a_negative_size_of_a_window() -> None:
+    """A pool over fewer elements than its window has no output of negative size."""
+    model = model_of("MaxPool", {"x": ("float32", [1, 1, "n"])}, kernel_shape=[4])
+    check(model, {"x": floats(1, 1, 6)}, [{"x": floats(1, 1, 2)}])
+
+
+def test_saved_models_check_as_well(tmp_path: Any) -> None:
+    model = model_of("Gather", {"x": ("float32", ["n"]), "i": ("int64", [1])})
+    path = relaxc.compile(model, threads=1, progress=False).save(tmp_path / "gather.so")
+    loaded = relaxc.load(path)
+    with pytest.raises(relaxc.RunError) as caught:
+        loaded(x=floats(4), i=np.array([4]))
+    assert caught.value.file == str(path)
+
+
+def test_the_kind_of_a_constant_fault_is_found_while_importing() -> None:
+    node = helper.make_node("Gather", ["x", "i"], ["y"])
+    model = make_model([node], {"x": ("float32", [3])}, ["y"], {"i": np.array([0, 3])},
+                       output_types={"y": TensorProto.FLOAT})  # fmt: skip
+    with pytest.raises(relaxc.InvalidModel, match="index 3 is out of range for 3"):
+        relaxc.compile(model, threads=1, progress=False)
