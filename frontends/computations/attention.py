@@ -58,6 +58,7 @@ def attend(
     may_be_masked: bool = False,
     sink: relax.Expr | None = None,
     precision: str = "",
+    narrow_softmax: Callable[[relax.Expr], relax.Expr] | None = None,
 ) -> Attended:
     """Return softmax(softcap(scale * q k') + bias) v.
 
@@ -72,6 +73,7 @@ def attend(
         may_be_masked: Whether a row of the bias may be -inf everywhere; its result is then zero.
         sink: One more score a row, (1 or batch, heads, 1, 1), that takes a share and gives nothing.
         precision: A wish for the dtype of the softmax, which is float32 or wider in any case.
+        narrow_softmax: Takes the place of the softmax, and is given the scores as they are.
     """
     dtype = _dtype(q)
     batch, heads, queries, size = _shape(q)
@@ -98,7 +100,9 @@ def attend(
     biased = capped if bias is None else emit(R.add(capped, bias))
     wide = "float64" if "float64" in (precision, dtype) else "float32"
     scores = _cast(emit, biased, wide)
-    if sink is None:
+    if narrow_softmax is not None:
+        probabilities = _cast(emit, narrow_softmax(biased), wide)
+    elif sink is None:
         probabilities = emit(R.nn.softmax(scores, -1))
     else:
         probabilities = _softmax_with_sink(emit, scores, _cast(emit, sink, wide))
@@ -118,6 +122,36 @@ def attend(
 
 def _cast(emit: Emit, x: relax.Expr, dtype: str) -> relax.Expr:
     return x if _dtype(x) == dtype else emit(R.astype(x, dtype))
+
+
+def rounded_softmax(scores: te.Tensor, dtype: str) -> te.Tensor:
+    """Return the softmax along the last axis as a processor of the narrow float `dtype` has it.
+
+    The exponentials, their sum and the quotients are rounded to `dtype` (Attention-23: the
+    `softmax_precision` is by default that of the query); terms are summed in float32.
+
+    Args:
+        scores: (..., keys), `dtype`.
+        dtype: float16 or bfloat16.
+    """
+    *lead, keys = scores.shape
+    best_key, key = (te.reduce_axis((0, keys), name=name) for name in ("best_key", "key"))
+    best = te.compute(lead, lambda *i: te.max(scores(*i, best_key), axis=best_key), name="best")
+    shares = te.compute(
+        scores.shape,
+        lambda *i: tirx.exp(_wide(scores(*i)) - _wide(best(*i[:-1]))).astype(dtype),
+        name="shares",
+    )
+    total = te.compute(lead, lambda *i: te.sum(_wide(shares(*i, key)), axis=key), name="total")
+    return te.compute(
+        scores.shape,
+        lambda *i: (_wide(shares(*i)) / _wide(total(*i[:-1]).astype(dtype))).astype(dtype),
+        name="softmax",
+    )
+
+
+def _wide(value: Any) -> Any:
+    return value.astype("float32")
 
 
 def _softmax_with_sink(emit: Emit, scores: relax.Expr, sink: relax.Expr) -> relax.Expr:

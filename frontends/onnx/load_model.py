@@ -15,10 +15,13 @@ from frontends.errors import InvalidModel, UnsupportedOperator
 from frontends.onnx.check_graph import check_graph
 from frontends.onnx.check_tensors import check_tensors
 from frontends.onnx.external_data import load_external_data
-from frontends.onnx.registry import normalize_domain
-from frontends.onnx.subgraphs import subgraphs_of
+from frontends.onnx.registry import find_converter, normalize_domain
+from frontends.onnx.subgraphs import all_nodes, subgraphs_of
 
 __all__ = ["load_model", "subgraphs_of"]
+
+# Where onnx's checker takes any operator; the nodes that are converted keep their own domain.
+FOREIGN = "com.microsoft"
 
 
 def load_model(source: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
@@ -97,6 +100,27 @@ def _check_opsets(model: onnx.ModelProto, file: str) -> None:
         )
 
 
+def _move_foreign(skeleton: onnx.ModelProto) -> None:
+    """Move operators of others that exporters write into ONNX's domain to one without schemas.
+
+    SimplifiedLayerNormalization is one: ONNX Runtime takes it there, onnx's checker does not.
+    """
+    foreign = [
+        node
+        for nodes in (skeleton.graph.node, *(function.node for function in skeleton.functions))
+        for node in all_nodes(nodes)
+        if normalize_domain(node.domain) == "" and not onnx.defs.has(node.op_type)
+        and find_converter("", node.op_type, 1 << 30) is not None
+    ]  # fmt: skip
+    if not foreign:
+        return
+    for node in foreign:
+        node.domain = FOREIGN
+    for holder in (skeleton, *skeleton.functions):
+        if all(opset.domain != FOREIGN for opset in holder.opset_import):
+            holder.opset_import.append(onnx.helper.make_opsetid(FOREIGN, 1))
+
+
 def _check_schema(model: onnx.ModelProto, file: str) -> None:
     """Run onnx's checker and type inference on the model without its weights.
 
@@ -123,6 +147,7 @@ def _check_schema(model: onnx.ModelProto, file: str) -> None:
         for name, kind, dims in [*dense, *sparse]
         if name not in given
     )
+    _move_foreign(skeleton)
     try:
         onnx.checker.check_model(skeleton)
     except Exception as error:  # noqa: BLE001 - ValidationError, and whatever its C++ throws

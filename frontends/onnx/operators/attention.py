@@ -41,13 +41,22 @@ def attention(op: Op) -> Any:
     k = as_shape(op, k, [batch, groups, keys, size])
     v = as_shape(op, v, [batch, groups, keys, width])
     bias, may_be_masked = _bias(op, [batch, heads, queries, keys], past, fresh)
-    precision = op.attr("softmax_precision")
+    chosen = op.attr("softmax_precision")
+    precision = str(onnx.helper.tensor_dtype_to_np_dtype(chosen)) if chosen else op.dtype()
+
+    def narrow_softmax(scores: relax.Expr) -> relax.Expr:
+        given = scores if dtype_of(scores) == precision else op.emit(R.astype(scores, precision))
+        return op.te(
+            lambda x: computation.rounded_softmax(x, precision), given, name="rounded_softmax"
+        )
+
     result = computation.attend(
         op.emit, q, k, v,
         scale=float(op.attr("scale", 1 / math.sqrt(size))),
         softcap=float(op.attr("softcap", 0.0)),
         bias=bias, may_be_masked=may_be_masked,
-        precision=str(onnx.helper.tensor_dtype_to_np_dtype(precision)) if precision else "",
+        precision=precision,
+        narrow_softmax=narrow_softmax if precision in computation.NARROW else None,
     )  # fmt: skip
     output = result.output
     if op.ndim() == 3:

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from onnx import helper, numpy_helper
 
+import relaxc
 from frontends.onnx.importer import import_onnx
 from relax_passes.fold_batch_norm import fold_batch_norm
 from tests.frontends.onnx.many_nodes import check_variants, variant
+from tests.frontends.onnx.run_model import make_model, run_reference
 from tests.relax_passes.pass_checks import context, operators
 
 RNG = np.random.default_rng(15)
@@ -119,3 +121,22 @@ def test_group_norm() -> None:
     feeds = {"x": _floats(2, 6, 5, 4), "g": _floats(6), "h": _floats(6)}
     node = variant("GroupNormalization", "x g h", num_groups=3)
     check_variants([node], feeds, by="reference", opset=21)
+
+
+@pytest.mark.parametrize("opset", [13, 17])
+def test_rms_norm_as_exporters_write_it(opset: int) -> None:
+    """The default domain has no such schema; ONNX Runtime takes it there, inside branches too."""
+    norm = helper.make_node("SimplifiedLayerNormalization", ["x", "scale"], ["y"], epsilon=1e-6)
+    model = make_model(
+        [norm], {"x": ("float32", ["n", 8])}, ["y"], {"scale": _floats(8)}, opset=opset
+    )
+    x = _floats(3, 8)
+    (want,) = run_reference(model, {"x": x})
+    got = relaxc.compile(model, threads=1, progress=False)(x)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_an_operator_that_nobody_knows_is_still_refused_by_the_checker() -> None:
+    node = helper.make_node("SimplifiedLayerNorm", ["x"], ["y"])
+    with pytest.raises(relaxc.InvalidModel, match="No Op registered"):
+        relaxc.compile(make_model([node], {"x": ("float32", [8])}, ["y"]), progress=False)

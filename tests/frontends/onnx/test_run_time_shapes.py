@@ -70,7 +70,7 @@ def test_squeeze() -> None:
 def test_squeeze_checks_a_symbolic_size() -> None:
     model = compile_node("Squeeze", {"x": ("float32", [2, "n"])}, opset=11, axes=[1])
     assert_equal(model(X[:, 0, :1]), X[:, 0, 0])
-    with pytest.raises(relaxc.RunError, match="n == 1"):
+    with pytest.raises(relaxc.RunError, match="y0"):
         model(X[:, 0])
 
 
