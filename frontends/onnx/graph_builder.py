@@ -371,7 +371,8 @@ class GraphBuilder:
 
     def require(self, condition: Any, name: str) -> None:
         """State a condition on sizes; a run fails where it does not hold (pass `check_sizes`)."""
-        holds = relax.ShapeExpr([tirx.Select(condition, prim(1), prim(0))])
+        one_or_none = relax.ShapeExpr([tirx.Select(condition, prim(1), prim(0))])
+        holds = self._block.emit(one_or_none, "holds")
         self._block.match_cast(holds, relax.ShapeType([prim(1)]), sanitize(name))
 
     def fresh_symbol(self, hint: str) -> tirx.Var:

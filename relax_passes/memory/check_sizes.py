@@ -82,13 +82,14 @@ def _insert(
         call = builder.normalize(relax.Call(callee, symbols))
         return relax.VarBinding(relax.Var("_", call.ty), call)
 
+    stated = _statements(func)
     bindings = [check(placed[0])] if 0 in placed else []
     blocks: list[relax.BindingBlock] = []
     step = 0
     for block in func.body.blocks:
         for binding in block.bindings:
             step += 1
-            if not is_statement(binding):
+            if binding.var not in stated:
                 bindings.append(binding)
             if step in placed:
                 bindings.append(check(placed[step]))
@@ -99,6 +100,19 @@ def _insert(
     body = relax.SeqExpr(blocks, func.body.body)
     attrs = tvm.ir.make_node("ir.DictAttrs", **{**dict(func.attrs or {}), _CHECKED: True})
     return relax.Function(func.params, body, func.ret_ty, func.is_pure, attrs)
+
+
+def _statements(func: relax.Function) -> set[relax.Var]:
+    """Return the variables that only state conditions, those of the shapes they read included."""
+    bindings = _bindings(func)
+    stated = {binding.var for binding in bindings if is_statement(binding)}
+    read = {b.value for b in bindings if b.var in stated and isinstance(b.value, relax.Var)}
+    if read:
+        for binding in bindings:
+            if binding.var not in stated:
+                read -= set(relax.analysis.free_vars(binding.value))
+        read -= set(relax.analysis.free_vars(func.body.body))
+    return stated | read
 
 
 def _kernel(conditions: Sequence[Condition], symbols: Sequence[tirx.Var]) -> tirx.PrimFunc:

@@ -46,13 +46,14 @@ class Condition:
 
 
 def is_statement(binding: relax.Binding) -> bool:
-    """Tell whether a binding only states a condition c, as R.match_cast(R.shape([Select(c, 1, 0)]),
-    R.Shape([1])); the check takes its place.
+    """Tell whether a binding only states a condition c; the check takes its place.
+
+    It is R.match_cast(s, R.Shape([1])) of a shape s = R.shape([Select(c, 1, 0)]).
     """
-    if not isinstance(binding, relax.MatchCast) or not isinstance(binding.value, relax.ShapeExpr):
+    if not isinstance(binding, relax.MatchCast):
         return False
-    values = binding.value.values
-    return len(values) == 1 and isinstance(values[0], tirx.Select)
+    sizes = _sizes(binding.value.ty) if isinstance(binding.ty, relax.ShapeType) else None
+    return sizes is not None and len(sizes) == 1 and isinstance(sizes[0], tirx.Select)
 
 
 class ConditionFinder:
@@ -76,7 +77,7 @@ class ConditionFinder:
         """
         value, name = binding.value, binding.var.name
         if is_statement(binding):
-            (stated,) = value.values
+            (stated,) = _sizes(value.ty) or ()
             shown = _text(stated.condition)
             yield from self._new(stated.condition, f"it does not hold that {shown}", name)
         elif isinstance(binding, relax.MatchCast):

@@ -42,9 +42,8 @@ class Stated:
     def main(x: R.Tensor(("n",), "float32")) -> R.Tensor(("n",), "float32"):
         n = T.int64()
         with R.dataflow():
-            even = R.match_cast(  # noqa: F841 - a statement about n
-                R.shape([T.Select(n % 2 == 0, T.int64(1), T.int64(0))]), R.Shape([1])
-            )
+            holds = R.shape([T.Select(n % 2 == 0, T.int64(1), T.int64(0))])
+            even = R.match_cast(holds, R.Shape([1]))  # noqa: F841 - a statement about n
             y = R.add(x, x)
             R.output(y)
         return y
@@ -100,6 +99,7 @@ def test_a_product_that_overflows_is_refused() -> None:
 
 def test_a_stated_condition_becomes_a_check() -> None:
     after, _ = check_sizes(planned(Stated), context())
+    assert "R.shape([T.Select" not in after["main"].script()
     assert run(after, 4).tolist() == [2.0] * 4
     with pytest.raises(ValueError, match=r"it does not hold that n % 2 == 0 \(tensor 'even'\)"):
         run(after, 3)
