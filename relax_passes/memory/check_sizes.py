@@ -61,8 +61,9 @@ def _place_conditions(func: relax.Function) -> dict[int, list[Condition]]:
             fresh = frozenset(_symbols(binding.ty)) - known.keys()
             known |= dict.fromkeys(fresh, step)
         for condition in finder.of(binding, fresh):
-            place = max((known[symbol] for symbol in condition.symbols), default=0)
-            placed.setdefault(place, []).append(condition)
+            if condition.symbols <= known.keys():
+                place = max((known[symbol] for symbol in condition.symbols), default=0)
+                placed.setdefault(place, []).append(condition)
         finder.declare(list(fresh))
     return placed
 
