@@ -38,3 +38,15 @@ def test_the_third_tutorial_shows_every_stage():
     text = SCRIPTS[2].read_text()
     for stage in ("lower", "categories", "post-dominators", "the table", "fuse", "how far", "same"):
         assert f": {stage}" in text
+
+
+def test_the_fourth_tutorial_shows_what_folds_and_what_is_refused():
+    text = SCRIPTS[3].read_text()
+    for stage in ("The arithmetic", "After fold_batch_norm", "refused", "the border"):
+        assert stage in text
+
+
+def test_the_fifth_tutorial_shows_every_step_of_a_rewrite():
+    text = SCRIPTS[4].read_text()
+    for stage in ("its left side is a pattern", "One rule fires", "Why it fires", "strict", "own"):
+        assert stage in text
