@@ -90,7 +90,8 @@ def check_memory(
             planned = version.run(scheduled, ctx)
         sizes.append(ctx.log.metrics["arena_bytes"])
         traces.append(_trace(planned, ctx, inputs))
-    return MemoryCheck(*sizes, len(traces[0]), _first_difference(*traces))
+    difference = _first_difference(*traces)
+    return MemoryCheck(sizes[0], sizes[1], len(traces[0]), difference)
 
 
 @dataclass(frozen=True)

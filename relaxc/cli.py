@@ -120,6 +120,11 @@ def build_parser() -> argparse.ArgumentParser:
     _compile_options(sub)
     sub.add_argument("--html", metavar="FILE", help="write the report as one HTML page")
     sub.add_argument("--json", metavar="FILE", help="write the report as JSON")
+    sub.add_argument(
+        "--memory",
+        metavar="FILE.png",
+        help="draw the memory plan there, and compare it with TVM's and ONNX Runtime's",
+    )
     sub.add_argument("--dump-dir", help="folder that receives the module after each phase")
 
     sub = command("opt", "run single passes on a model and print the module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from relaxc.errors import InvalidInput
 if TYPE_CHECKING:
     from relax_passes.pipeline import Pipeline
     from relaxc.compiled_model import CompiledModel
+    from relaxc.report import Report
 
 
 def run_compile(args: argparse.Namespace) -> int:
@@ -198,13 +199,40 @@ def run_explain(args: argparse.Namespace) -> int:
 
         report = relaxc.load(args.model).report
     else:
-        report = _compile(args, dump_dir=args.dump_dir).report
+        comparing = {"plan_memory": {"compare": True}} if args.memory else {}
+        report = _compile(args, dump_dir=args.dump_dir, options=comparing).report
     Console().print(report)
     if args.html:
         report.to_html(args.html)
     if args.json:
         report.to_json(args.json)
+    if args.memory:
+        _explain_memory(args, report)
     return 0
+
+
+def _explain_memory(args: argparse.Namespace, report: Report) -> None:
+    """Draw the memory plan, and print what others would need for the same tensors."""
+    from relaxc.drawing.memory_picture import MEMORY_COLUMNS, draw_memory, memory_rows
+
+    draw_memory(report, args.memory)
+    _print_table(MEMORY_COLUMNS, memory_rows(report, _onnxruntime_arena(args)))
+    counts = report.metrics.get("allocations_per_run", {})
+    print(", ".join(f"{what} {count}" for what, count in counts.items()) + " a run")
+
+
+def _onnxruntime_arena(args: argparse.Namespace) -> int | None:
+    """Measure ONNX Runtime's arena; None where the model is no ONNX file, or it is not there."""
+    from importlib.util import find_spec
+
+    if Path(args.model).suffix == ".so" or find_spec("onnxruntime") is None:
+        return None
+    from relaxc.compiler import import_source
+    from relaxc.ort_arena import onnxruntime_arena_bytes
+    from relaxc.random_inputs import random_inputs
+
+    specs = import_source(args.model, dynamic_shapes=_parse_shapes(args.shape) or None).inputs
+    return onnxruntime_arena_bytes(args.model, random_inputs(specs))
 
 
 def run_opt(args: argparse.Namespace) -> int:
@@ -298,10 +326,18 @@ def _refusing(option: str) -> Iterator[None]:
         raise InvalidInput(f"{option}: {fault}") from fault
 
 
-def _compile(args: argparse.Namespace, dump_dir: str | None = None) -> CompiledModel:
+def _compile(
+    args: argparse.Namespace,
+    dump_dir: str | None = None,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+) -> CompiledModel:
+    """Compile as the command line says; `options` of passes are set on top."""
     import relaxc
+    from relax_passes.pipeline import default_pipeline
 
     passes = _pipeline(args)
+    for name, values in (options or {}).items():
+        passes = (passes or default_pipeline()).with_options(name, **values)
     return relaxc.compile(
         args.model,
         target=_target(args),

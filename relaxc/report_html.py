@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from relaxc.drawing.fusion_groups import Group
 from relaxc.drawing.graph_section import box_facts, graph_groups, graph_section
+from relaxc.drawing.memory_picture import memory_svg
 from relaxc.report import PASS_COLUMNS, RULE_COLUMNS, format_bytes
 
 if TYPE_CHECKING:
@@ -101,7 +102,9 @@ def _memory(report: Report, groups: Sequence[Group]) -> str:
         ("lower bound", report.lower_bound_bytes),
     ]
     rows = [(name, float(size), format_bytes(size)) for name, size in sizes if size is not None]
-    return f"<h2>Memory for activations</h2>{_bars(rows)}" if rows else ""
+    if not rows:
+        return ""
+    return f"<h2>Memory for activations</h2>{_bars(rows)}{memory_svg(report)}"
 
 
 # A section is HTML made of the report and its kernel calls, "" where it has nothing to show.

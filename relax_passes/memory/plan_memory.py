@@ -14,6 +14,7 @@ from typing import Any
 import tvm
 import tvm_ffi
 from tvm import relax, te, tirx
+from tvm.relax import analysis as relax_analysis
 from tvm.tirx.buffer import BufferType
 
 from relax_passes.memory.in_place import choose_in_place, in_place_variant
@@ -67,8 +68,25 @@ def plan_memory(
     for var, func in flat.functions.items():
         if isinstance(func, relax.Function):
             planned = _plan_function(planned, var.name_hint, ctx, totals, options)
+    totals.allocations = _allocations(planned["main"])
     totals.report(ctx)
     return planned, True
+
+
+def _allocations(main: relax.Function) -> dict[str, int]:
+    """Count what one run asks the run-time pool for, which hands out again what came back to it."""
+    calls = [binding.value for binding in _bindings(main)]
+    returned = {var.name for var in relax_analysis.free_vars(main.body.body)}
+    fresh = [
+        binding.var.name in returned
+        for binding in _bindings(main)
+        if is_call_to(binding.value, "relax.builtin.alloc_tensor")
+    ]
+    return {
+        "arenas": sum(is_call_to(call, "relax.memory.alloc_storage") for call in calls),
+        "outputs": sum(fresh),
+        "tensors of symbolic size": len(fresh) - sum(fresh),
+    }
 
 
 def _bindings(func: relax.Function) -> list[relax.Binding]:
@@ -145,6 +163,7 @@ class _Totals:
     parallel_safe: bool = False
     parallel_cost: int = 0
     buffers: list[dict[str, Any]] = field(default_factory=list)
+    allocations: dict[str, int] = field(default_factory=dict)
 
     def add(self, plan: Plan, planned: int, in_place: int) -> None:
         self.peak += plan.peak
@@ -162,6 +181,7 @@ class _Totals:
             f"{self.planned} tensors in {self.peak} bytes (bound {self.bound}, naive "
             f"{self.naive}), {self.in_place} results in place",
         )
+        ctx.log.metrics["allocations_per_run"] = self.allocations
         if self.parallel_safe:
             ctx.log.metrics["parallel_safe_cost_bytes"] = self.parallel_cost
             ctx.log.fire(NAME, f"branches share nothing, at the cost of {self.parallel_cost} bytes")

@@ -1,0 +1,89 @@
+"""E9: the memory plan drawn, in the HTML report and as PNG, and compared with other planners."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+import relaxc
+from relaxc.cli import main
+from relaxc.drawing.memory_picture import draw_memory, memory_rows, memory_svg, planned_buffers
+from relaxc.errors import InvalidInput
+from relaxc.ort_arena import onnxruntime_arena_bytes
+
+SIZE = 64
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Products and transposes in a row: two buffers are alive at once."""
+    rng = np.random.default_rng(0)
+    weight = numpy_helper.from_array(rng.standard_normal((SIZE, SIZE)).astype("float32"), "w")
+    nodes, value = [], "x"
+    for k in range(5):
+        nodes.append(helper.make_node("MatMul", [value, "w"], [f"product{k}"]))
+        nodes.append(helper.make_node("Softmax", [f"product{k}"], [f"soft{k}"], axis=0))
+        value = f"soft{k}"
+    kind = onnx.TensorProto.FLOAT
+    graph = helper.make_graph(
+        nodes,
+        "chain",
+        [helper.make_tensor_value_info("x", kind, [SIZE, SIZE])],
+        [helper.make_tensor_value_info(value, kind, None)],
+        [weight],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.save(model, folder := tmp_path_factory.mktemp("model") / "chain.onnx")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def report(path: Path) -> relaxc.Report:
+    return relaxc.compile(path, threads=1, progress=False).report
+
+
+def test_every_buffer_is_drawn_where_it_lies(report) -> None:
+    buffers = planned_buffers(report)
+    svg = memory_svg(report)
+    assert len(buffers) >= 4
+    assert svg.count("<rect") == len(buffers)
+    assert all(re.search(rf"<title>{re.escape(b['name'])}: ", svg) for b in buffers)
+    assert max(b["offset"] + b["size"] for b in buffers) == report.arena_bytes
+    assert svg in report.to_html()
+
+
+def test_the_picture_is_a_png(report, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    draw_memory(report, tmp_path / "memory.png")
+    assert (tmp_path / "memory.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_report_without_an_arena_cannot_be_drawn(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="no arena"):
+        draw_memory(relaxc.Report(), tmp_path / "memory.png")
+    assert memory_svg(relaxc.Report()) == ""
+
+
+def test_command_line_compares_planners(path: Path, tmp_path: Path, capsys) -> None:
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "out.png"
+    assert main(["explain", str(path), "--memory", str(picture), "--quiet", "--threads", "1"]) == 0
+    shown = capsys.readouterr().out
+    for name in ("without reuse", "TVM's planner", "ONNX Runtime's arena", "relaxc", "lower bound"):
+        assert name in shown
+    assert "arenas 1, outputs 1" in shown
+    assert picture.stat().st_size > 1000
+
+
+def test_onnxruntime_states_its_arena(path: Path, report) -> None:
+    pytest.importorskip("onnxruntime")
+    x = np.zeros((SIZE, SIZE), "float32")
+    theirs = onnxruntime_arena_bytes(path, {"x": x})
+    # Two intermediates are alive at once; what it needs is no less and not much more.
+    assert 2 * x.nbytes <= theirs <= 4 * x.nbytes
+    assert any(name == "ONNX Runtime's arena" for name, *_ in memory_rows(report, theirs))
