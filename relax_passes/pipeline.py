@@ -33,6 +33,7 @@ from relax_passes.lower_operators import lower_operators
 from relax_passes.memory.check_sizes import check_sizes
 from relax_passes.memory.order_bindings import order_bindings
 from relax_passes.memory.plan_memory import plan_memory
+from relax_passes.name_sizes import name_sizes
 from relax_passes.pass_base import ALIASES, PHASES, GraphPass, PassContext
 from relax_passes.pass_effect import count_module
 from relax_passes.pass_options import did_you_mean
@@ -197,7 +198,7 @@ def default_pipeline() -> Pipeline:
             ),
             "lower": (drop_index_checks, lower_operators, eliminate_dead_code),
             "fuse": (fuse_operators,),
-            "schedule": (schedule_kernels,),
+            "schedule": (name_sizes, schedule_kernels),
             "memory": (order_bindings, plan_memory, check_sizes),
         }
     )

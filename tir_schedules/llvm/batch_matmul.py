@@ -18,6 +18,7 @@ from tir_schedules.llvm.register_tile import (
     anchored_rule,
     register_tile,
     rows_per_tile,
+    tile_count,
 )
 from tir_schedules.machine import Machine
 
@@ -68,8 +69,8 @@ def batch_matmul(
     batch = _joint_batch(batch_a, batch_b)
     rank = len(batch)
     mr = rows_per_tile(constant(rows), panel)
-    row_tiles = _tiles(rows, mr)
-    panels = _tiles(cols, panel)
+    row_tiles = tile_count(rows, mr)
+    panels = tile_count(cols, panel)
 
     def packed_value(*index: tirx.Expr) -> tirx.Expr:
         *outer, block, step, lane = index
@@ -106,11 +107,6 @@ def batch_matmul(
         attrs={"schedule_rule": TAG, "tile_rows": mr, "tile_cols": panel},
     )
     return te.compute((*batch, rows, cols), lambda *index: padded(*index), name="matmul")
-
-
-def _tiles(extent: tirx.Expr, size: int) -> tirx.Expr | int:
-    known = constant(extent)
-    return tirx.ceildiv(extent, size) if known is None else -(-known // size)
 
 
 def _tile(sch: s_tir.Schedule, anchor: SBlockRV, epilogue: SBlockRV, machine: Machine) -> None:

@@ -11,16 +11,19 @@ SC 2018.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tvm import s_tir, te, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from tir_schedules.llvm.blocks import constant, extents, points, vectorize_wide
+from tir_schedules.llvm.blocks import constant, extents, leaf_blocks, points, vectorize_wide
 from tir_schedules.llvm.conv_tile import choose_conv_tile, vector_registers
-from tir_schedules.llvm.register_tile import anchored_rule
+from tir_schedules.llvm.register_tile import anchored_rule, tile_count
 from tir_schedules.llvm.spatial_pad import Padding, out_extent, pad_border, static
 from tir_schedules.machine import Machine
 
 TAG = "conv2d_nchwc"
+Pair = tuple[int, int]
 # Multiply-adds a core does in about 30 us, where a parallel region starts to pay.
 PARALLEL_FMAS = 1_000_000
 # A longer inner channel block stays a loop, so that code stays small.
@@ -73,19 +76,18 @@ def conv2d_nchwc(
     if any(padding):
         data = pad_border(data, padding, height + top + bottom, width + left + right)
     unit = tile.pixels * tile.task_tiles
-    count = constant(pixels)
-    padded = tirx.ceildiv(pixels, unit) * unit if count is None else -(-count // unit) * unit
-    spare = count is None or padded != count
+    padded = tile_count(pixels, unit) * unit
 
     ci = te.reduce_axis((0, group_blocks), name="ci")
     ky = te.reduce_axis((0, kh), name="ky")
     kx = te.reduce_axis((0, kw), name="kx")
     cb = te.reduce_axis((0, ib), name="cb")
 
+    corner = _window_corners(padded, pixels, ow, (sh, sw))
+
     def window(n: tirx.Var, block: tirx.Var, pixel: tirx.Var, lane: tirx.Var) -> tirx.Expr:
-        pixel = te.min(pixel, pixels - 1) if spare else pixel
-        y = tirx.indexdiv(pixel, ow) * sh + ky * dh
-        x = tirx.indexmod(pixel, ow) * sw + kx * dw
+        top, left = corner(pixel)
+        y, x = top + ky * dh, left + kx * dw
         if groups == 1 and data_block == ib:
             value = data[n, ci, y, x, cb]
         elif whole:
@@ -121,6 +123,37 @@ def conv2d_nchwc(
     )
 
 
+def _window_corners(
+    padded: tirx.Expr | int, pixels: tirx.Expr | int, columns: tirx.Expr | int, strides: Pair
+) -> Callable[[tirx.Var], tuple[tirx.Expr, tirx.Expr]]:
+    """Return what gives the top row and left column of a pixel's window, the border included.
+
+    By a symbolic number of columns each pixel of a tile is divided once, in a stage of its own: the
+    code generator would have to simplify the division in each step of the unrolled loop. Pixels are
+    never negative, so the division rounds as the machine's does.
+    """
+    count, (down, right) = constant(pixels), strides
+    if count is None:
+        last = pixels - 1
+        tops = te.compute(
+            (padded,),
+            lambda pixel: tirx.truncdiv(te.min(pixel, last), columns) * down,
+            name="pixel_top",
+        )
+        lefts = te.compute(
+            (padded,),
+            lambda pixel: tirx.truncmod(te.min(pixel, last), columns) * right,
+            name="pixel_left",
+        )
+        return lambda pixel: (tops[pixel], lefts[pixel])
+
+    def corner(pixel: tirx.Var) -> tuple[tirx.Expr, tirx.Expr]:
+        inside = pixel if padded == count else te.min(pixel, pixels - 1)
+        return tirx.indexdiv(inside, columns) * down, tirx.indexmod(inside, columns) * right
+
+    return corner
+
+
 def _tile(sch: s_tir.Schedule, anchor: SBlockRV, epilogue: SBlockRV, machine: Machine) -> None:
     """Tile the convolution, with the epilogue at each tile.
 
@@ -145,6 +178,11 @@ def _tile(sch: s_tir.Schedule, anchor: SBlockRV, epilogue: SBlockRV, machine: Ma
     sch.vectorize(lane)
     sch.reverse_compute_at(epilogue, tile)
     vectorize_lane(sch, epilogue, tile)
+    for stage in leaf_blocks(sch):
+        if str(sch.get(stage).name_hint).startswith(("pixel_top", "pixel_left")):
+            sch.set_scope(stage, 0, "local")
+            sch.compute_at(stage, tile)
+            sch.unroll(sch.get_loops(stage)[-1])
     init = sch.decompose_reduction(anchor, ci)
     *_, init_col, init_row, init_lane = sch.get_loops(init)
     for loop in (init_col, init_row):

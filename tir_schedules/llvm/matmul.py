@@ -22,6 +22,7 @@ from tir_schedules.llvm.register_tile import (
     anchored_rule,
     register_tile,
     rows_per_tile,
+    tile_count,
 )
 from tir_schedules.machine import Machine
 
@@ -80,7 +81,7 @@ def matmul_packed(x: te.Tensor, packed: te.Tensor, n: int) -> te.Tensor:
     row_extents = lead[kept:]
     rows = math.prod(row_extents[1:], start=row_extents[0]) if row_extents else tirx.const(1)
     mr = rows_per_tile(constant(rows), nr)
-    tiles = tirx.ceildiv(rows, mr) if constant(rows) is None else -(-int(rows) // mr)
+    tiles = tile_count(rows, mr)
     k = te.reduce_axis((0, depth), name="k")
     pad_rows = not (isinstance(tiles, int) and tiles * mr == int(rows))
 

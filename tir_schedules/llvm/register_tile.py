@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import tvm_ffi
-from tvm import s_tir
+from tvm import s_tir, tirx
 from tvm.ir import TensorLoad
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import Buffer, IndexMap, PrimFunc
@@ -54,6 +54,17 @@ def rows_per_tile(rows: int | None, cols: int) -> int:
         return most
     tiles = max(1, -(-rows // most))
     return max(1, -(-rows // tiles))
+
+
+def tile_count(extent: tirx.Expr | int, size: int) -> tirx.Expr | int:
+    """Return how many tiles of `size` cover an axis.
+
+    A symbolic extent n has (n - 1) // size + 1. TVM cannot always prove of the usual
+    (n + size - 1) // size that so many tiles cover n, as for n = 6 * w and tiles of 7, and then
+    refuses to compute the reader of n values at the tiles of their producer.
+    """
+    known = constant(extent)
+    return tirx.indexdiv(extent - 1, size) + 1 if known is None else -(-known // size)
 
 
 def anchor_of(sch: s_tir.Schedule, tag: str) -> SBlockRV:

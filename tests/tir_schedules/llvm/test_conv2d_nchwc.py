@@ -17,6 +17,7 @@ from tests.tir_schedules.llvm.scheduled_kernel import (
     assert_runs,
     compiled,
     hot_loop,
+    machine,
 )
 from tir_schedules.llvm.conv2d_nchwc import RULE, conv2d_nchwc
 from tir_schedules.llvm.conv_tile import choose_conv_tile, fits
@@ -153,6 +154,32 @@ def test_symbolic_batch() -> None:
     want = block(convolve(data, weight, (1, 1), (1, 1, 1, 1), (1, 1), 1), 8)
     inputs = [block(data, 8), block_kernel(weight, 8, 8)]
     assert_runs(te.create_prim_func([x, w, y]), RULE, inputs, [want.astype("float32")])
+
+
+@pytest.mark.parametrize("height", [2, 3, 4, 6])
+def test_symbolic_width(height: int) -> None:
+    """TVM must see that the tiles cover the pixels, which are a multiple of the width."""
+    width = tirx.Var("width", "int64")
+    x = te.placeholder((1, 2, height, width, 8), name="x")
+    w = te.placeholder((2, 2, 1, 1, 8, 8), name="w")
+    func = te.create_prim_func([x, w, conv2d_nchwc(x, w)], index_dtype_override="int64")
+    data, weight = rand(1, 16, height, 5), rand(16, 16, 1, 1)
+    want = block(convolve(data, weight, (1, 1), (0, 0, 0, 0), (1, 1), 1), 8)
+    inputs = [block(data, 8), block_kernel(weight, 8, 8)]
+    assert_runs(func, RULE, inputs, [want.astype("float32")])
+
+
+def test_symbolic_pixels_are_located_once_a_tile() -> None:
+    """Dividing by the width in each of the unrolled steps takes the code generator seconds."""
+    width = tirx.Var("width", "int64")
+    x = te.placeholder((1, 2, 6, width, 8), name="x")
+    w = te.placeholder((2, 2, 1, 1, 8, 8), name="w")
+    func = te.create_prim_func([x, w, conv2d_nchwc(x, w)], index_dtype_override="int64")
+    script = RULE.apply(func, machine()).mod["main"].script()
+    before, update = script.split("conv2d_tiles_update")
+    steps = update.split("T.sblock(")[0]
+    assert "T.truncmod(" in before
+    assert "T.truncmod(" not in steps and "T.min(" not in steps
 
 
 def test_float64_works() -> None:

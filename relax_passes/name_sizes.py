@@ -1,0 +1,191 @@
+"""Give each dimension of a kernel a plain name: (w - 1) // 4 + 1 becomes n.
+
+A kernel that takes a width computed from the model's sizes, and w beside it, becomes one that reads
+its width n off its operands. The kernels of layers that differ only in where their sizes come from
+are then equal and are compiled once, and no pass of the code generator has to see through
+((w - 1) // 4 * 6 + 12) // 7 to know a loop's bounds.
+
+From n = (w + a) // b + c follows w = b * (n - c) - a + r for some r of 0 ... b - 1. A kernel in
+which r cancels out depends on n alone: it computes the same for each w that gives this n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import tvm
+import tvm_ffi
+from tvm import relax, tirx
+from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.sym import Analyzer
+
+from relax_passes.analysis.size_relation import SizeRelation, size_relation
+from relax_passes.pass_base import PassContext, graph_pass
+from relax_passes.rewrite_functions import rewrite_functions
+
+NAME = "name_sizes"
+
+_ARITHMETIC = (
+    tirx.Add,
+    tirx.Sub,
+    tirx.Mul,
+    tirx.FloorDiv,
+    tirx.FloorMod,
+    tirx.Min,
+    tirx.Max,
+    *(tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE),
+)
+
+
+# What to look at, and what becomes of it.
+_Rule = tuple[type | tuple[type, ...], Callable[[tirx.Expr], tirx.Expr]]
+
+
+@dataclass(frozen=True)
+class _NamedKernel:
+    """A kernel with plain sizes, and the numbers of the parameters it no longer has."""
+
+    func: tirx.PrimFunc
+    dropped: frozenset[int]
+
+
+@graph_pass(name=NAME, phase="schedule")
+def name_sizes(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool]:
+    """Let kernels read computed sizes off their operands, so that equal kernels look equal."""
+    kernels: dict[tvm.ir.GlobalVar, _NamedKernel] = {}
+    for var, func in mod.functions.items():
+        if not isinstance(func, tirx.PrimFunc):
+            continue
+        plain, gone = func, set()
+        for at, param in enumerate(func.params):
+            if hasattr(param, "shape"):
+                continue
+            named = name_size(plain, param)
+            if isinstance(named, tirx.PrimFunc):
+                plain = named
+                gone.add(at)
+            else:
+                ctx.log.decline(NAME, f"{param.name} of {var.name_hint}", named)
+        if gone:
+            kernels[var] = _NamedKernel(plain, frozenset(gone))
+    if not kernels:
+        return mod, False
+    others = {var: func for var, func in mod.functions.items() if var not in kernels}
+    rewriter = _CallNamedKernels(tvm.IRModule(others, attrs=mod.attrs), kernels)
+    rewrite_functions(rewriter, tvm.IRModule(others))
+    ctx.log.fire(NAME, f"{len(kernels)} kernels read their sizes off their operands")
+    return rewriter.builder_.get(), True
+
+
+def name_size(func: tirx.PrimFunc, size: tirx.Var) -> tirx.PrimFunc | str:
+    """Replace the parameter `size` by the name of a dimension that follows from it.
+
+    Returns:
+        The function without the parameter, or why it needs it.
+    """
+    relation = _relation_of(func, size)
+    if relation is None:
+        return "no dimension is a quotient of it"
+    params = [param for param in func.params if not param.same_as(size)]
+    quotient = tirx.Var(f"{size.name}_quotient", size.ty.dtype)
+    plain = tirx.PrimFunc(params, func.body, func.ret_type, attrs=func.attrs)
+    plain = _name_quotients(plain, size, quotient, relation)
+    if _mentions(plain, size):
+        rest = tirx.Var(f"{size.name}_rest", size.ty.dtype)
+        analyzer = Analyzer()
+        analyzer.bind(rest, tvm.ir.Range(0, relation.divisor))
+        exact = quotient * relation.divisor - relation.shift + rest
+        plain = _rewrite(plain, (tirx.Var, lambda v: exact if v.same_as(size) else v), analyzer)
+        if _mentions(plain, rest):
+            return "it needs more of it than its dimensions tell"
+    name = tirx.Var(size.name, size.ty.dtype)
+    plain = _rewrite(plain, _in_terms_of(name, quotient, relation), Analyzer())
+    return "some size is no multiple of a dimension" if _mentions(plain, quotient) else plain
+
+
+def _relation_of(func: tirx.PrimFunc, size: tirx.Var) -> SizeRelation | None:
+    """Return the relation with the least divisor and factor, which the others follow from."""
+    dims = [dim for param in func.params if hasattr(param, "shape") for dim in param.shape]
+    found = [relation for dim in dims if (relation := size_relation(dim, size)) is not None]
+    return min(found, key=lambda r: (r.divisor, abs(r.factor)), default=None)
+
+
+def _name_quotients(
+    func: tirx.PrimFunc, size: tirx.Var, quotient: tirx.Var, relation: SizeRelation
+) -> tirx.PrimFunc:
+    """Write each division of the size that the quotient gives as a division of the quotient.
+
+    With q = (w + a) // b, (w + a + b * m) // (b * k) is (q + m) // k, which TVM's simplifier, given
+    w = b * q - a + r, does not always find.
+    """
+
+    def visit(division: tirx.FloorDiv) -> tirx.Expr:
+        found = size_relation(division, size)
+        if found is None or found.divisor % relation.divisor:
+            return division
+        moved = found.shift - relation.shift
+        if moved % relation.divisor:
+            return division
+        times = found.divisor // relation.divisor
+        moved_quotient = quotient + moved // relation.divisor if moved else quotient
+        return tirx.floordiv(moved_quotient, times) if times > 1 else moved_quotient
+
+    return tvm_ffi.structural_map(func, (tirx.FloorDiv, visit))
+
+
+def _in_terms_of(name: tirx.Var, quotient: tirx.Var, relation: SizeRelation) -> _Rule:
+    """Return the rule that writes the quotient, or its multiples, in terms of the dimension."""
+    if relation.factor == 1:
+        return tirx.Var, lambda var: name - relation.offset if var.same_as(quotient) else var
+
+    def visit(value: tirx.Expr) -> tirx.Expr:
+        found = size_relation(value, quotient)
+        if found is None or found.divisor > 1 or found.factor % relation.factor:
+            return value
+        times = found.factor // relation.factor
+        return (name - relation.offset) * times + found.offset
+
+    return (tirx.Add, tirx.Sub, tirx.Mul), visit
+
+
+def _rewrite(func: tirx.PrimFunc, rule: _Rule, analyzer: Analyzer) -> tirx.PrimFunc:
+    """Apply a rule to the function's expressions, and simplify what comes of it."""
+    kinds, visit = rule
+
+    def simplify(value: tirx.Expr) -> tirx.Expr:
+        return analyzer.simplify(visit(value) if isinstance(value, kinds) else value)
+
+    return tvm_ffi.structural_map(func, [(_ARITHMETIC, simplify), (kinds, visit)])
+
+
+def _mentions(func: tirx.PrimFunc, size: tirx.Var) -> bool:
+    found: list[tirx.Var] = []
+    tvm_ffi.structural_walk(
+        func, (tirx.Var, lambda var: found.append(var) if var.same_as(size) else None)
+    )
+    return bool(found)
+
+
+@mutator
+class _CallNamedKernels(PyExprMutator):
+    """Calls each kernel without the arguments that it no longer needs."""
+
+    def __init__(self, mod: tvm.IRModule, kernels: Mapping[tvm.ir.GlobalVar, _NamedKernel]) -> None:
+        super().__init__(mod)
+        # A variable's type is that of its function, so a function of another type needs a new one.
+        self.callees = {
+            var: (self.builder_.add_func(kernel.func, var.name_hint), kernel.dropped)
+            for var, kernel in kernels.items()
+        }
+
+    def visit_call_(self, call: tvm.ir.Call) -> relax.Expr:
+        if call.op != _CALL_TIR or call.args[0] not in self.callees:
+            return super().visit_call_(call)
+        old, args, *rest = call.args
+        callee, dropped = self.callees[old]
+        fields = [arg for at, arg in enumerate(args.fields) if at not in dropped]
+        return relax.Call(call.op, [callee, relax.Tuple(fields), *rest], call.attrs, call.ty_args)
+
+
+_CALL_TIR = tvm.ir.Op.get("relax.call_tir")
