@@ -1,0 +1,216 @@
+"""Merge products of one tensor with several constant matrices into one.
+
+    x A + a,  x B + b,  x C + c   ->   y = x [A B C] + [a b c],  and slices of y
+
+such as the projections to Q, K and V. The tensor is read once and one kernel runs instead of
+three. Cutting y apart is free where the readers read it in place (`analysis/slice_cost.py`):
+attention, and whatever moves elements. Elsewhere it costs a copy, or an epilogue that would have
+been computed in the product; then the launches saved must be worth more, which they are for few
+rows only. Gate and up projections are the case: each has an epilogue.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from relax_passes.analysis.definitions import dimensions, operator_name
+from relax_passes.analysis.readers import count_readers
+from relax_passes.analysis.slice_cost import SliceCost
+from relax_passes.constant_values import array_of, constant_from
+from relax_passes.lowering.rule import dtype_of
+from relax_passes.pass_base import PassContext, PassLog, graph_pass
+from relax_passes.pass_options import option
+
+NAME = "merge_parallel_products"
+
+
+@dataclass(frozen=True)
+class MergeOptions:
+    """When a merge that costs copies pays."""
+
+    launch_kib: int = option(
+        64,
+        "memory traffic that one kernel less is worth, in KiB; 0 merges only for free",
+        at_least=0,
+    )
+
+
+@graph_pass(name=NAME, phase="rewrite", options=MergeOptions)
+def merge_parallel_products(
+    mod: tvm.IRModule, ctx: PassContext, options: MergeOptions
+) -> tuple[tvm.IRModule, bool]:
+    """Merge products of one tensor with several constant matrices, Q, K and V say, into one."""
+    rewriter = _Merge(mod)
+    groups = 0
+    for name, func in mod.functions_items():
+        if not isinstance(func, relax.Function):
+            continue
+        found = _groups(func, options, ctx.log)
+        groups += len(found)
+        rewriter.take(found)
+        rewriter.builder_.update_func(name, rewriter.visit_expr(func))
+    if not groups:
+        return mod, False
+    ctx.log.fire(NAME, f"merged {rewriter.count} products into {groups}")
+    return relax.transform.DeadCodeElimination()(rewriter.builder_.get()), True
+
+
+@dataclass(frozen=True)
+class _Product:
+    """`result = matmul(x, weight) + bias`; without a bias, `result` is `product`."""
+
+    product: relax.Var
+    result: relax.Var
+    call: tvm.ir.Call
+    bias: np.ndarray | None
+
+    @property
+    def width(self) -> int:
+        return int(self.call.args[1].ty.shape.values[1])
+
+
+def _groups(func: relax.Function, options: MergeOptions, log: PassLog) -> list[list[_Product]]:
+    """Return the products to be merged, a list for each tensor."""
+    counts = count_readers(func)
+    found = []
+    for block in func.body.blocks:
+        readers = _readers(block)
+        by_operand: dict[tuple[relax.Expr, str], list[_Product]] = {}
+        for binding in block.bindings:
+            if operator_name(getattr(binding, "value", None)) != "matmul":
+                continue
+            product = _product(binding, readers, counts[binding.var])
+            if product is not None:
+                key = (product.call.args[0], dtype_of(product.call))
+                by_operand.setdefault(key, []).append(product)
+        cost = SliceCost(readers)
+        for group in by_operand.values():
+            if len(group) > 1 and _pays(group, cost, options, log):
+                found.append(group)
+    return found
+
+
+def _readers(block: relax.BindingBlock) -> dict[relax.Var, list[relax.Binding]]:
+    readers: dict[relax.Var, list[relax.Binding]] = {}
+    for binding in block.bindings:
+        for var in relax.analysis.free_vars(getattr(binding, "value", None)):
+            readers.setdefault(var, []).append(binding)
+    return readers
+
+
+def _product(
+    binding: relax.Binding, readers: dict[relax.Var, list[relax.Binding]], count: int
+) -> _Product | None:
+    call = binding.value
+    x, weight = call.args
+    if not isinstance(weight, tvm.ir.GenericConst) or weight.ty.ndim != 2 or x.ty.ndim < 1:
+        return None
+    if not isinstance(x, relax.Var) or dimensions(call) is None or dtype_of(x) != dtype_of(call):
+        return None
+    after = readers.get(binding.var, [])
+    if count == 1 and len(after) == 1 and operator_name(after[0].value) == "add":
+        others = [a for a in after[0].value.args if not a.same_as(binding.var)]
+        bias = _bias(others[0], call) if others else None
+        if bias is not None:
+            return _Product(binding.var, after[0].var, call, bias)
+    return _Product(binding.var, binding.var, call, None)
+
+
+def _bias(value: relax.Expr, product: tvm.ir.Call) -> np.ndarray | None:
+    """Return a constant that holds one number a column, in shape (columns,)."""
+    if not isinstance(value, tvm.ir.GenericConst) or value.ty.ndim > product.ty.ndim:
+        return None
+    array, columns = array_of(value), int(product.args[1].ty.shape.values[1])
+    if array.ndim == 0 or array.shape[-1] != columns or array.size != columns:
+        return None
+    return array.reshape(-1)
+
+
+def _pays(group: list[_Product], cost: SliceCost, options: MergeOptions, log: PassLog) -> bool:
+    total, offset, moved = sum(p.width for p in group), 0, 0
+    for product in group:
+        part = cost.bytes_moved(product.result, offset, total)
+        offset += product.width
+        if part is None:
+            reason = "cutting the merged product apart costs copies of symbolic size"
+            log.decline(NAME, product.result.name, reason)
+            return False
+        moved += part
+    worth = (len(group) - 1) * options.launch_kib * 1024
+    if moved > worth:
+        log.decline(
+            NAME,
+            group[0].result.name,
+            f"cutting the merged product apart moves {moved // 1024} KiB, more than the "
+            f"{worth // 1024} KiB that {len(group) - 1} kernels less are worth",
+        )
+    return moved <= worth
+
+
+@dataclass
+class _Part:
+    group: list[_Product]
+    begin: int
+    end: int
+
+
+@mutator
+class _Merge(PyExprMutator):
+    def __init__(self, mod: tvm.IRModule) -> None:
+        super().__init__(mod)
+        self.count = 0
+        self.parts: dict[relax.Var, _Part] = {}  # by result
+        self.absorbed: set[relax.Var] = set()  # products that a bias follows
+        self.merged: dict[relax.Var, relax.Var] = {}  # by the first product of a group
+
+    def take(self, groups: list[list[_Product]]) -> None:
+        """Merge these groups of products when their bindings are visited."""
+        for group in groups:
+            begin = 0
+            for product in group:
+                end = begin + product.width
+                self.parts[product.result] = _Part(group, begin, end)
+                if product.result is not product.product:
+                    self.absorbed.add(product.product)
+                begin = end
+            self.count += len(group)
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        var = binding.var
+        part = self.parts.get(var)
+        if part is not None:
+            axis = var.ty.ndim - 1
+            cut = relax.op.strided_slice(
+                self._merged(part.group), [axis], [part.begin], [part.end], [1]
+            )
+            is_inner = isinstance(var, relax.DataflowVar)
+            emit = self.builder_.emit if is_inner else self.builder_.emit_output
+            self.set_var_remap(var, emit(cut, var.name))
+        elif var not in self.absorbed:
+            super().visit_var_binding_(binding)
+
+    def _merged(self, group: list[_Product]) -> relax.Var:
+        """Return the product of the whole group, emitted at its first result."""
+        first = group[0]
+        if first.product not in self.merged:
+            weights = [array_of(p.call.args[1]) for p in group]
+            merged = self.builder_.emit(
+                relax.op.matmul(
+                    self.visit_expr(first.call.args[0]),
+                    constant_from(np.concatenate(weights, axis=1)),
+                    first.call.attrs.out_dtype,
+                ),
+                "_".join(p.product.name for p in group)[:60],
+            )
+            if any(p.bias is not None for p in group):
+                dtype = dtype_of(first.call)
+                biases = [np.zeros(p.width, dtype) if p.bias is None else p.bias for p in group]
+                bias = constant_from(np.concatenate(biases).astype(dtype))
+                merged = self.builder_.emit(relax.op.add(merged, bias))
+            self.merged[first.product] = merged
+        return self.merged[first.product]
