@@ -2,18 +2,22 @@
 
 This runs on graph operators, before the general lowering, because it looks through the transposes
 of its operands: a transposed constant is packed as it should be, and a swap of the last two axes
-of a run-time operand becomes the kernel's `transpose` flag.
+of a run-time operand becomes the kernel's `transpose` flag. Other transposes and slices of run-time
+operands are read in place (`read_in_place.py`).
 """
 
 from __future__ import annotations
 
 import tvm
-from tvm import relax
+from tvm import relax, te
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from relax_passes.analysis.definitions import axes_of, operator_name
 from relax_passes.constant_values import array_of, constant_from
+from relax_passes.lowering.read_in_place import read_in_place
 from relax_passes.lowering.rule import is_float32
 from relax_passes.pass_base import PassContext
+from relax_passes.rewrite_functions import definition_of
 
 
 def lower_matrix_products(mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
@@ -63,40 +67,50 @@ class _MatrixProducts(PyExprMutator):
             values = array_of(weight)
             packed = pack_weight(values.T if swapped else values, self.machine)
             self.packed[key] = constant_from(packed)
+        left = read_in_place(self._look_up, a)
+
+        def product(x: te.Tensor, packed: te.Tensor) -> te.Tensor:
+            return matmul_packed(left.of(x), packed, n=width)
+
         return self.builder_.call_te(
-            matmul_packed, a, self.packed[key], n=width, primfunc_name_hint="matmul"
+            product, left.source, self.packed[key], primfunc_name_hint="matmul"
         )
 
     def _of_values(self, call: tvm.ir.Call, a: relax.Expr, b: relax.Expr) -> relax.Expr:
         from tir_schedules.llvm.batch_matmul import batch_matmul
 
-        left, transpose_a = self._strip_swap(a)
-        right, transpose_b = self._strip_swap(b)
+        a, transpose_a = self._strip_swap(a)
+        b, transpose_b = self._strip_swap(b)
+        left, right = (read_in_place(self._look_up, operand) for operand in (a, b))
+
+        def product(x: te.Tensor, y: te.Tensor) -> te.Tensor:
+            return batch_matmul(
+                left.of(x), right.of(y), transpose_a=transpose_a, transpose_b=transpose_b
+            )
+
         return self.builder_.call_te(
-            batch_matmul,
-            left,
-            right,
-            transpose_a=transpose_a,
-            transpose_b=transpose_b,
-            primfunc_name_hint="batch_matmul",
+            product, left.source, right.source, primfunc_name_hint="batch_matmul"
         )
 
+    def _look_up(self, value: relax.Expr) -> relax.Expr:
+        return definition_of(self, value)
+
     def _strip_swap(self, value: relax.Expr) -> tuple[relax.Expr, bool]:
-        """Return the operand of a swap of the last two axes and True, or `value` and False."""
-        if not isinstance(value, relax.Var):
+        """Return x and True where `value` is x with its last two axes swapped, else `value`.
+
+        Where a transpose moves more axes, x is the transpose that moves those.
+        """
+        producer = self._look_up(value)
+        if operator_name(producer) != "permute_dims":
             return value, False
-        producer = self.lookup_binding(value)
-        if not isinstance(producer, tvm.ir.Call) or producer.op != _PERMUTE:
+        *lead, before, last = axes_of(producer)
+        if before != producer.ty.ndim - 1:
             return value, False
-        rank = value.ty.ndim
-        order = (
-            list(range(rank))[::-1]
-            if producer.attrs.axes is None
-            else [int(axis) % rank for axis in producer.attrs.axes]
-        )
-        if order != [*range(rank - 2), rank - 1, rank - 2]:
-            return value, False
-        return producer.args[0], True
+        order = [*lead, last, before]
+        source = producer.args[0]
+        if order == sorted(order):
+            return source, True
+        return self.builder_.emit(relax.op.permute_dims(source, order)), True
 
 
 def _is_empty(value: relax.Expr) -> bool:
@@ -105,4 +119,3 @@ def _is_empty(value: relax.Expr) -> bool:
 
 
 _MATMUL = tvm.ir.Op.get("relax.matmul")
-_PERMUTE = tvm.ir.Op.get("relax.permute_dims")

@@ -21,6 +21,7 @@ from tir_schedules.llvm.register_tile import (
     tile_count,
 )
 from tir_schedules.machine import Machine
+from tir_schedules.operand_view import OperandView
 
 TAG = "batch_matmul"
 PACK_TAG = "batch_matmul_pack"
@@ -43,8 +44,8 @@ def _joint_batch(a: Sequence[tirx.Expr], b: Sequence[tirx.Expr]) -> list[tirx.Ex
 
 
 def batch_matmul(
-    a: te.Tensor,
-    b: te.Tensor,
+    a: te.Tensor | OperandView,
+    b: te.Tensor | OperandView,
     transpose_a: bool = False,
     transpose_b: bool = False,
     *,

@@ -25,6 +25,7 @@ from tir_schedules.llvm.register_tile import (
     tile_count,
 )
 from tir_schedules.machine import Machine
+from tir_schedules.operand_view import OperandView
 
 TAG = "matmul_packed"
 
@@ -64,7 +65,7 @@ def _split_rows(lead: Sequence[tirx.Expr]) -> int:
     return len(lead) - 1
 
 
-def matmul_packed(x: te.Tensor, packed: te.Tensor, n: int) -> te.Tensor:
+def matmul_packed(x: te.Tensor | OperandView, packed: te.Tensor, n: int) -> te.Tensor:
     """Multiply `x` of shape (..., K) by a weight packed with `pack_weight`.
 
     Args:
