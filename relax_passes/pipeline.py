@@ -33,17 +33,21 @@ from relax_passes.lower_operators import lower_operators
 from relax_passes.memory.check_sizes import check_sizes
 from relax_passes.memory.order_bindings import order_bindings
 from relax_passes.memory.plan_memory import plan_memory
+from relax_passes.merge_parallel_products import merge_parallel_products
 from relax_passes.name_sizes import name_sizes
 from relax_passes.pass_base import ALIASES, PHASES, GraphPass, PassContext
 from relax_passes.pass_effect import count_module
 from relax_passes.pass_options import did_you_mean
 from relax_passes.raise_gelu import raise_gelu
 from relax_passes.raise_layer_norm import raise_layer_norm
+from relax_passes.raise_rms_norm import raise_rms_norm
 from relax_passes.record_graphs import record_graph
 from relax_passes.run_pass import run_pass
 from relax_passes.schedule_kernels import schedule_kernels
 from relax_passes.simplify_views import simplify_views
+from relax_passes.split_transposed_batch import split_transposed_batch
 from relax_passes.verify import verify_import, verify_phase
+from relax_passes.view_before_slice import view_before_slice
 from relax_passes.widen_half_precision import widen_half_precision
 
 OnPhase = Callable[[str, int, int], None]
@@ -177,7 +181,13 @@ def default_pipeline() -> Pipeline:
                 simplify_views,
                 eliminate_common_subexpressions,
             ),
-            "raise": (raise_layer_norm, raise_gelu),
+            "raise": (
+                split_transposed_batch,
+                raise_layer_norm,
+                raise_rms_norm,
+                raise_gelu,
+                simplify_views,
+            ),
             # What BN folding leaves becomes a scale and a shift, whose constants then fold.
             "rewrite": (
                 apply_algebraic_rules,
@@ -186,6 +196,8 @@ def default_pipeline() -> Pipeline:
                 fold_batch_norm,
                 decompose_inference,
                 fold_constant,
+                merge_parallel_products,
+                view_before_slice,
                 eliminate_dead_code,
             ),
             "precision": (),
