@@ -20,6 +20,7 @@ from relax_passes.apply_algebraic_rules import apply_algebraic_rules
 from relax_passes.assign_layout import assign_layout
 from relax_passes.decompose_inference import decompose_inference
 from relax_passes.drop_index_checks import drop_index_checks
+from relax_passes.drop_row_views import drop_row_views
 from relax_passes.dump_module import dump_module
 from relax_passes.eliminate_common_subexpressions import eliminate_common_subexpressions
 from relax_passes.eliminate_dead_code import eliminate_dead_code
@@ -38,6 +39,7 @@ from relax_passes.name_sizes import name_sizes
 from relax_passes.pass_base import ALIASES, PHASES, GraphPass, PassContext
 from relax_passes.pass_effect import count_module
 from relax_passes.pass_options import did_you_mean
+from relax_passes.raise_attention import raise_attention
 from relax_passes.raise_gelu import raise_gelu
 from relax_passes.raise_layer_norm import raise_layer_norm
 from relax_passes.raise_rms_norm import raise_rms_norm
@@ -186,6 +188,8 @@ def default_pipeline() -> Pipeline:
                 raise_layer_norm,
                 raise_rms_norm,
                 raise_gelu,
+                raise_attention,
+                drop_row_views,
                 simplify_views,
             ),
             # What BN folding leaves becomes a scale and a shift, whose constants then fold.

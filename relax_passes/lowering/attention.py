@@ -3,8 +3,9 @@
 A CPU makes one online-softmax kernel of the computation (`tir_schedules/llvm/attention.py`); other
 targets get the scores, their softmax and the weighted sums as kernels of their own.
 
-This runs on graph operators, before the general lowering, because it looks through a transpose of
-an operand: a cache whose heads come before its tokens is read as it lies.
+This runs on graph operators, before the general lowering, because it looks through what its operands
+are read behind (`read_in_place.py`): a cache whose heads come before its tokens is read as it lies,
+and so are Q, K and V that are slices of one merged projection.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ import tvm
 from tvm import relax, te, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from relax_passes.lowering.read_in_place import InPlace, View, read_in_place
 from relax_passes.lowering.rule import dtype_of
 from relax_passes.pass_base import PassContext
+from relax_passes.rewrite_functions import definition_of
 from tir_schedules.attention import (
     MaskMod,
     attention,
@@ -49,51 +52,43 @@ class _Attentions(PyExprMutator):
         if call.op not in _ATTENTIONS or call.ty.shape is None:
             return call
         self.count += 1
-        seen = [self._behind_swap(arg) for arg in call.args[:3]]
-        operands = [operand for operand, _ in seen]
-        return _emit(
-            self.builder_, call, operands, call.args[3:], [s for _, s in seen], self.one_kernel
-        )
+        operands = [read_in_place(self._look_up, x) for x in call.args[:3]]
+        return _emit(self.builder_, call, operands, self.one_kernel)
 
-    def _behind_swap(self, value: relax.Expr) -> tuple[relax.Expr, bool]:
-        """Return the operand of a swap of tokens and heads and True, or `value` and False."""
-        producer = self.lookup_binding(value) if isinstance(value, relax.Var) else None
-        if not isinstance(producer, tvm.ir.Call) or producer.op != _PERMUTE:
-            return value, False
-        axes = producer.attrs.axes
-        if axes is None or [int(axis) % 4 for axis in axes] != [0, 2, 1, 3]:
-            return value, False
-        return producer.args[0], True
+    def _look_up(self, value: relax.Expr) -> relax.Expr:
+        return definition_of(self, value)
 
 
 def _emit(
-    bb: relax.BlockBuilder,
-    call: tvm.ir.Call,
-    operands: Sequence[relax.Expr],
-    bias: Sequence[relax.Expr],
-    swapped: Sequence[bool],
-    one_kernel: bool,
+    bb: relax.BlockBuilder, call: tvm.ir.Call, operands: Sequence[InPlace], one_kernel: bool
 ) -> relax.Expr:
     q, k, v = operands
+    bias = call.args[3:]
     scale = None if call.attrs.scale is None else float(call.attrs.scale.value)
 
-    def variant(q: te.Tensor, k: te.Tensor, *bias: te.Tensor) -> dict[str, Any]:
-        queries, keys = (t.shape[2 if s else 1] for t, s in zip((q, k), swapped, strict=False))
+    def variant(q: View, k: View, bias: Sequence[te.Tensor]) -> dict[str, Any]:
         score_mod = biased(bias[0]) if bias else None
-        return {"score_mod": score_mod, "mask_mod": _mask(call, queries, keys), "scale": scale}
+        mask = _mask(call, q.shape[1], k.shape[1])
+        return {"score_mod": score_mod, "mask_mod": mask, "scale": scale}
 
-    def whole(q: te.Tensor, k: te.Tensor, v: te.Tensor, *bias: te.Tensor) -> te.Tensor:
-        return attention(q, k, v, heads_first=swapped, **variant(q, k, *bias))
+    def whole(x: te.Tensor, y: te.Tensor, z: te.Tensor, *bias: te.Tensor) -> te.Tensor:
+        left, right = q.of(x), k.of(y)
+        return attention(left, right, v.of(z), **variant(left, right, bias))
 
-    def scores(q: te.Tensor, k: te.Tensor, *bias: te.Tensor) -> te.Tensor:
-        return masked_scores(q, k, heads_first=swapped[:2], **variant(q, k, *bias))
+    def scores(x: te.Tensor, y: te.Tensor, *bias: te.Tensor) -> te.Tensor:
+        left, right = q.of(x), k.of(y)
+        return masked_scores(left, right, **variant(left, right, bias))
+
+    def values(shares: te.Tensor, z: te.Tensor) -> te.Tensor:
+        return weighted_values(shares, v.of(z), dtype_of(call))
 
     if one_kernel:
-        return bb.call_te(whole, q, k, v, *bias, primfunc_name_hint="attention")
-    made = bb.emit(bb.call_te(scores, q, k, *bias, primfunc_name_hint="attention_scores"))
+        parts = [q.source, k.source, v.source, *bias]
+        return bb.call_te(whole, *parts, primfunc_name_hint="attention")
+    parts = [q.source, k.source, *bias]
+    made = bb.emit(bb.call_te(scores, *parts, primfunc_name_hint="attention_scores"))
     made = bb.emit(bb.call_te(softmax_of_masked, made, primfunc_name_hint="attention_softmax"))
-    name = "attention_values"
-    return bb.call_te(weighted_values, made, v, dtype_of(call), swapped[2], primfunc_name_hint=name)
+    return bb.call_te(values, made, v.source, primfunc_name_hint="attention_values")
 
 
 def _mask(call: tvm.ir.Call, queries: tirx.Expr, keys: tirx.Expr) -> MaskMod | None:
@@ -117,4 +112,3 @@ def _mask(call: tvm.ir.Call, queries: tirx.Expr, keys: tirx.Expr) -> MaskMod | N
 
 
 _ATTENTIONS = [tvm.ir.Op.get(f"relax.nn.{name}") for name in ("attention", "attention_bias")]
-_PERMUTE = tvm.ir.Op.get("relax.permute_dims")
