@@ -22,6 +22,7 @@ from relax_passes.analysis.definitions import (
     operator_name,
 )
 from relax_passes.constant_values import array_of, constant_from
+from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.pass_base import PassContext, graph_pass
 
 NAME = "drop_row_views"
@@ -44,7 +45,7 @@ def drop_row_views(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, b
     if not rewriter.count:
         return mod, False
     ctx.log.fire(NAME, f"dropped the row views of {rewriter.count} products")
-    return relax.transform.DeadCodeElimination()(rewriter.builder_.get()), True
+    return remove_dead_bindings(rewriter.builder_.get()), True
 
 
 @dataclass(frozen=True)

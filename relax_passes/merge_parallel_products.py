@@ -22,6 +22,7 @@ from relax_passes.analysis.definitions import dimensions, operator_name
 from relax_passes.analysis.readers import count_readers
 from relax_passes.analysis.slice_cost import SliceCost
 from relax_passes.constant_values import array_of, constant_from
+from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.lowering.rule import dtype_of
 from relax_passes.pass_base import PassContext, PassLog, graph_pass
 from relax_passes.pass_options import option
@@ -57,7 +58,7 @@ def merge_parallel_products(
     if not groups:
         return mod, False
     ctx.log.fire(NAME, f"merged {rewriter.count} products into {groups}")
-    return relax.transform.DeadCodeElimination()(rewriter.builder_.get()), True
+    return remove_dead_bindings(rewriter.builder_.get()), True
 
 
 @dataclass(frozen=True)

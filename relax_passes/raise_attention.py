@@ -25,6 +25,7 @@ from relax_passes.analysis.definitions import (
     operator_name,
 )
 from relax_passes.attention_bias import bias_and_causality
+from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.pass_base import PassContext, PassLog, graph_pass
 
 NAME = "raise_attention"
@@ -44,7 +45,7 @@ def raise_attention(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, 
     if not rewriter.count:
         return mod, False
     ctx.log.fire(NAME, f"raised {rewriter.count} attentions")
-    return relax.transform.DeadCodeElimination()(rewriter.builder_.get()), True
+    return remove_dead_bindings(rewriter.builder_.get()), True
 
 
 @mutator

@@ -20,6 +20,7 @@ from relax_passes.analysis.normalization import (
     plus_constant,
     squared,
 )
+from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.pass_base import PassContext, PassLog, graph_pass
 from relax_passes.rewrite_functions import definition_of, rewrite_functions
 
@@ -34,7 +35,7 @@ def raise_rms_norm(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, b
     if not rewriter.count:
         return mod, False
     ctx.log.fire(NAME, f"raised {rewriter.count} RMS normalizations")
-    return relax.transform.DeadCodeElimination()(rewriter.builder_.get()), True
+    return remove_dead_bindings(rewriter.builder_.get()), True
 
 
 @mutator

@@ -14,6 +14,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from relax_passes.analysis.definitions import axes_of, dimensions, equal_shapes, operator_name
+from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.rewrite_functions import definition_of, rewrite_functions
 
@@ -28,7 +29,7 @@ def split_transposed_batch(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRM
     if not rewriter.count:
         return mod, False
     ctx.log.fire(NAME, f"split the batch of {rewriter.count} transposes")
-    return relax.transform.DeadCodeElimination()(rewriter.builder_.get()), True
+    return remove_dead_bindings(rewriter.builder_.get()), True
 
 
 @mutator

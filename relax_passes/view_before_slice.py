@@ -15,6 +15,7 @@ from tvm.tirx import IntImm
 
 from relax_passes.analysis.definitions import dimensions, operator_name
 from relax_passes.analysis.slice_cost import split_of_last_axis
+from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.rewrite_functions import definition_of, rewrite_functions
 
@@ -29,7 +30,7 @@ def view_before_slice(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule
     if not rewriter.count:
         return mod, False
     ctx.log.fire(NAME, f"viewed before {rewriter.count} slices")
-    return relax.transform.DeadCodeElimination()(rewriter.builder_.get()), True
+    return remove_dead_bindings(rewriter.builder_.get()), True
 
 
 @mutator
