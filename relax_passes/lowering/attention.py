@@ -3,9 +3,9 @@
 A CPU makes one online-softmax kernel of the computation (`tir_schedules/llvm/attention.py`); other
 targets get the scores, their softmax and the weighted sums as kernels of their own.
 
-This runs on graph operators, before the general lowering, because it looks through what its operands
-are read behind (`read_in_place.py`): a cache whose heads come before its tokens is read as it lies,
-and so are Q, K and V that are slices of one merged projection.
+This runs on graph operators, before the general lowering, because operands are read in place
+(`read_in_place.py`): a cache whose heads come before its tokens, and Q, K and V where they are
+slices of one merged projection.
 """
 
 from __future__ import annotations
