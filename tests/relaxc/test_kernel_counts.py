@@ -108,13 +108,13 @@ def kernels(model: Any) -> tuple[int, PassContext]:
     ("build", "dynamo", "most"),
     [
         # Projection, attention, projection + residual, norm, two products, norm; beside the layers
-        # the embeddings, their norm, and the mask. The issue's bar: 8 a layer + 6.
-        pytest.param(bert, False, 7 * LAYERS + 5, id="bert-script"),
-        pytest.param(bert, True, 7 * LAYERS + 3, id="bert-dynamo"),
-        # As BERT; the embeddings, the last norm, and the logits. The bar: 9 a layer + 6.
-        pytest.param(gpt2, True, 7 * LAYERS + 3, id="gpt2"),
+        # two checks of token numbers, the embeddings, their norm, and the mask.
+        pytest.param(bert, False, 7 * LAYERS + 7, id="bert-script"),
+        pytest.param(bert, True, 7 * LAYERS + 5, id="bert-dynamo"),
+        # As BERT; a check, the embeddings, the last norm, and the logits.
+        pytest.param(gpt2, True, 7 * LAYERS + 4, id="gpt2"),
         # The rotations of Q and K, and a gate, which so few rows merge with the product beside it.
-        pytest.param(llama, True, 10 * LAYERS + 3, id="llama"),
+        pytest.param(llama, True, 10 * LAYERS + 4, id="llama"),
         # The patches' convolution between two transposes, the class token, and the classifier.
         pytest.param(vit, False, 7 * LAYERS + 7, id="vit"),
         pytest.param(resnet50, False, 57, id="resnet50"),
