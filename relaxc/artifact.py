@@ -19,6 +19,8 @@ import platform
 import shutil
 import struct
 import tempfile
+import threading
+import weakref
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,7 +158,7 @@ def load(path: str | Path) -> CompiledModel:
     check_cpu(metadata, path)
     try:
         with without_stderr_lines(*_NOISE):
-            module = _map_library(path)
+            library = _shared_library(path)
     except (RuntimeError, ValueError, OSError) as fault:
         if "load_from_bytes.cuda" in str(fault):  # this TVM has no CUDA runtime
             raise IncompatibleArtifact(
@@ -165,7 +167,7 @@ def load(path: str | Path) -> CompiledModel:
             ) from fault
         lines = str(fault).strip().splitlines() or [repr(fault)]
         raise IncompatibleArtifact(f"cannot be loaded: {lines[-1]}", file=str(path)) from fault
-    return CompiledModel(module, metadata, path)
+    return CompiledModel(library.module, metadata, path, keep=library)
 
 
 def read_metadata(path: Path, expect: Metadata | None = None) -> Metadata:
@@ -315,6 +317,31 @@ def _is_cut_short(file: BinaryIO, size: int) -> bool:
         return True
     file.seek(end)
     return file.read(len(_METADATA_START)) == _METADATA_START
+
+
+class _Library:
+    """A mapped file; models loaded from it share its code and weights."""
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+
+
+_mapped: weakref.WeakValueDictionary[tuple[int, ...], _Library] = weakref.WeakValueDictionary()
+_mapping = threading.Lock()
+
+
+def _shared_library(path: Path) -> _Library:
+    """Return the library of a file, mapped once while any model uses it.
+
+    A file written anew is another one, whatever its name.
+    """
+    state = path.stat()
+    key = (state.st_dev, state.st_ino, state.st_mtime_ns, state.st_size)
+    with _mapping:
+        library = _mapped.get(key)
+        if library is None:
+            library = _mapped[key] = _Library(_map_library(path))
+        return library
 
 
 def _map_library(path: Path) -> Any:

@@ -13,6 +13,7 @@ from tvm import relax
 from frontends.imported_model import TensorSpec
 from relaxc.artifact import Metadata, check_cpu, save_artifact
 from relaxc.bind_inputs import check_input, from_tensor, kind_of, order_arguments, to_tensor
+from relaxc.bound_outputs import BoundOutputs
 from relaxc.buckets import Buckets, crop, entry_name, pad
 from relaxc.errors import IncompatibleArtifact, InvalidInput
 from relaxc.report import Report
@@ -25,17 +26,22 @@ class CompiledModel:
     """A model compiled for one target, as `relaxc.compile` and `relaxc.load` return it.
 
     Safe to call from several threads at once: each thread gets its own virtual machine (stack and
-    thread pool) over the one loaded module, so code and weights exist once.
+    thread pool) over the one loaded module, so code and weights exist once. Models loaded from one
+    file share them too.
     """
 
-    def __init__(self, executable: Any, metadata: Metadata, path: Path | None = None) -> None:
+    def __init__(
+        self, executable: Any, metadata: Metadata, path: Path | None = None, keep: Any = None
+    ) -> None:
         """Wrap what was built or loaded.
 
         Args:
             executable: A `tvm.relax.VMExecutable`, or the module loaded from `path`.
             metadata: Names, types, target and report; what the file's trailer holds.
             path: The file the module was loaded from, if it was.
+            keep: What must live as long as the model.
         """
+        self._keep = keep
         self._executable, self._metadata, self._path = executable, metadata, path
         self._local = threading.local()
         self._lock = threading.Lock()
@@ -106,6 +112,9 @@ class CompiledModel:
             check_input(spec, value, sizes)
         kind = _output_kind(kinds)
         found = {name: size for name, (size, _) in sizes.items()}
+        bound: BoundOutputs | None = getattr(self._local, "bound", None)
+        if bound is not None:
+            bound.check_sizes(self.outputs, found)
         bucket = self.buckets.choose(found)
         if bucket is not None:
             values = [pad(v, spec, bucket) for v, spec in zip(values, self.inputs, strict=True)]
@@ -127,7 +136,25 @@ class CompiledModel:
         ]
         if bucket is not None:
             arrays = [crop(a, spec, found) for a, spec in zip(arrays, self.outputs, strict=True)]
+        if bound is not None:
+            arrays = [bound.write(s, a) for s, a in zip(self.outputs, arrays, strict=True)]
         return arrays[0] if single else tuple(arrays)
+
+    def bind_outputs(self, *args: Any, **named: Any) -> None:
+        """Have this thread's calls write outputs into arrays of the caller, and return these.
+
+        Outputs that are not bound are fresh in each call. Called without arrays, it undoes what was
+        bound. Other threads are not affected, for two calls must not write to one array at once.
+
+        Args:
+            args: NumPy arrays, torch tensors or TVM tensors, by position; None leaves an output
+                fresh.
+            named: The same by name.
+
+        Raises:
+            InvalidInput: If an array does not fit its output.
+        """
+        self._local.bound = BoundOutputs(self.outputs, args, named)
 
     def save(self, path: str | Path) -> Path:
         """Write the model as one `.so`: code, weights, names, shapes, target and version.
