@@ -7,7 +7,7 @@ PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 
 # Packages that ship trained ONNX files. Only the files are read, so what the packages need to run
 # (OpenCV, torchaudio, ...) stays out.
-TRAINED := 'rapidocr-onnxruntime>=1.4,<2' 'magika>=1.0,<2' 'silero-vad>=6,<7'
+TRAINED := 'rapidocr-onnxruntime>=1.4,<2' 'magika>=1.0,<2' 'silero-vad>=6,<7' 'ddddocr>=1.6,<2'
 
 .PHONY: demo test lint bench conformance fuzz
 

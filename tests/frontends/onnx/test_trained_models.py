@@ -38,6 +38,9 @@ CASES = [
         [("batch", "(w - 5) // 8 + 1", 6625)],
     ),
     ("magika", "model.onnx", {"bytes": {0: "batch"}}, [("batch", 214)]),
+    ("ddddocr", "common.onnx", {}, [("(image_width - 1) // 8 + 1", 1, 8210)]),
+    ("ddddocr", "common_old.onnx", {}, [("(image_width - 1) // 8 + 1", 1, 8210)]),
+    ("ddddocr", "common_det.onnx", {}, [(1, 3549, 6)]),
 ]
 
 
@@ -196,4 +199,14 @@ def test_file_type_detector_over_a_symbolic_batch() -> None:
         _find("magika", "model.onnx"),
         {"bytes": {0: "batch"}},
         [{"bytes": data[:1]}, {"bytes": data}],
+    )
+
+
+def test_captcha_recognizer_over_a_symbolic_width() -> None:
+    """A convolutional network and an LSTM over its columns, whose number follows from the width."""
+    rng = np.random.default_rng(0)
+    _assert_agrees(
+        _find("ddddocr", "common.onnx"),
+        None,
+        [{"input1": rng.random((1, 1, 64, w)).astype("float32")} for w in (97, 128, 200)],
     )
