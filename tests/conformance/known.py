@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.conformance.explained import EXPLAINED
 from tests.conformance.run_case import Outcome
 
 PATH = Path(__file__).with_name("not_passing.json")
@@ -23,11 +24,11 @@ def read_known(path: Path = PATH) -> dict[str, Outcome]:
 def write_known(outcomes: Mapping[str, Outcome], path: Path = PATH) -> None:
     """Put what was run into the list: what passes leaves it, what does not is entered.
 
-    Cases that were not run keep their entry.
+    Cases that were not run keep their entry; those of `explained.py` are given their reason.
     """
     listed = {**read_known(path), **outcomes}
     lines = [
-        f"{json.dumps(key)}: {json.dumps([outcome.verdict, outcome.reason])}"
+        f"{json.dumps(key)}: {json.dumps([outcome.verdict, EXPLAINED.get(key, outcome.reason)])}"
         for key, outcome in sorted(listed.items())
         if outcome.verdict != "pass"
     ]
