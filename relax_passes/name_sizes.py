@@ -57,7 +57,7 @@ def name_sizes(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool]
     for var, func in mod.functions.items():
         if not isinstance(func, tirx.PrimFunc):
             continue
-        plain, gone = func, set()
+        plain, gone = name_conversions(func), set()
         for at, param in enumerate(func.params):
             if hasattr(param, "shape"):
                 continue
@@ -67,7 +67,7 @@ def name_sizes(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool]
                 gone.add(at)
             else:
                 ctx.log.decline(NAME, f"{param.name} of {var.name_hint}", named)
-        if gone:
+        if plain is not func:
             kernels[var] = _NamedKernel(plain, frozenset(gone))
     if not kernels:
         return mod, False
@@ -76,6 +76,24 @@ def name_sizes(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool]
     rewrite_functions(rewriter, tvm.IRModule(others))
     ctx.log.fire(NAME, f"{len(kernels)} kernels read their sizes off their operands")
     return rewriter.builder_.get(), True
+
+
+def name_conversions(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Name the dimensions that are converted from another type, as a resized image's are.
+
+    TVM finds no bounds for a loop up to floor(1.3 * h), and then cannot even begin a schedule.
+    """
+    named: list[tuple[tirx.Expr, tirx.Var]] = []
+
+    def name_of(value: tirx.Expr) -> tirx.Expr:
+        same = (name for dim, name in named if tvm_ffi.structural_equal(dim, value))
+        return next(same, value)
+
+    for param in func.params:
+        for dim in param.shape if hasattr(param, "shape") else ():
+            if isinstance(dim, tirx.Cast) and name_of(dim) is dim:
+                named.append((dim, tirx.Var("size", dim.ty.dtype)))
+    return tvm_ffi.structural_map(func, (tirx.Cast, name_of)) if named else func
 
 
 def name_size(func: tirx.PrimFunc, size: tirx.Var) -> tirx.PrimFunc | str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import tvm
 from onnx import TensorProto, helper
@@ -154,3 +155,30 @@ def test_sizes_without_an_upper_bound_are_never_planned_as_static(tmp_path: Path
     )
     for n in (2, 64, 4096):
         check(halves(), compiled, {"x": _random(1, n, 6)})
+
+
+def test_an_image_resized_by_an_odd_scale_feeds_a_convolution() -> None:
+    """TVM finds no bounds for a loop up to floor(1.3217 * h), and then schedules nothing."""
+    rng = np.random.default_rng(0)
+    weights = {
+        "s": np.array([1, 1, 1.3217, 0.7713], "float32"),
+        "w": rng.standard_normal((8, 3, 3, 3)).astype("float32"),
+    }
+    graph = onnx.helper.make_graph(
+        [
+            onnx.helper.make_node("Resize", ["x", "", "s"], ["r"], mode="nearest"),
+            onnx.helper.make_node("Conv", ["r", "w"], ["y"], pads=[1, 1, 1, 1]),
+        ],
+        "resized",
+        [onnx.helper.make_tensor_value_info("x", 1, [1, 3, "h", "w"])],
+        [onnx.helper.make_tensor_value_info("y", 1, None)],
+        [onnx.numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    opsets = [onnx.helper.make_opsetid("", 17)]
+    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    compiled = relaxc.compile(model, threads=1, progress=False)
+    for height, width in ((7, 9), (16, 20)):
+        x = rng.standard_normal((1, 3, height, width)).astype("float32")
+        (want,) = session.run(None, {"x": x})
+        np.testing.assert_allclose(compiled(x), want, atol=1e-5)
