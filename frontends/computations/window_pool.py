@@ -48,6 +48,22 @@ class Windows:
         """Return reduction axes over a window."""
         return [te.reduce_axis((0, size), f"k{a}") for a, size in enumerate(self.kernel)]
 
+    def reaching_taps(self, x: te.Tensor) -> list[Any]:
+        """Return reduction axes over those taps of a window that may lie in `x`.
+
+        Exporters write kernels far larger than the input for a mean over all of it. The first
+        window reaches the last tap that counts: all others start further on.
+        """
+        ends = []
+        for a, (kernel, size) in enumerate(zip(self.kernel, x.shape[2:], strict=True)):
+            begin, known = self.begin[a], isinstance(size, tirx.IntImm)
+            if not known or not isinstance(begin, int | tirx.IntImm):
+                ends.append(kernel)
+                continue
+            reached = (int(size) + int(begin) - 1) // self.dilations[a] + 1
+            ends.append(min(int(kernel), max(reached, 1)))
+        return [te.reduce_axis((0, end), f"k{a}") for a, end in enumerate(ends)]
+
     def count(self, axis: int, output: Any, low: Any, high: Any) -> Any:
         """Return how many elements of a window have a place in [low, high)."""
         step = self.dilations[axis]
@@ -73,7 +89,7 @@ def max_pool(x: te.Tensor, windows: Windows) -> te.Tensor:
         return tirx.Select(keep, a, b)
 
     greatest = te.comm_reducer(greater, lambda _: least, name="greatest")
-    taps = windows.taps()
+    taps = windows.reaching_taps(x)
     return te.compute(
         [x.shape[0], x.shape[1], *windows.outputs],
         lambda *i: greatest(windows.read(x, i, taps, least), axis=taps),
@@ -84,7 +100,7 @@ def max_pool(x: te.Tensor, windows: Windows) -> te.Tensor:
 def sum_pool(x: te.Tensor, windows: Windows) -> te.Tensor:
     """Return the sum of each window, (n, c, *outputs), float32 or float64."""
     wide = wide_float(str(x.dtype))
-    taps = windows.taps()
+    taps = windows.reaching_taps(x)
     zero = tirx.const(0.0, wide)
 
     def total(*i: Any) -> Any:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tvm import te
 
+from frontends.computations.window_pool import Windows
 from frontends.errors import InvalidModel
 from frontends.onnx import import_onnx
 from tests.frontends.onnx.many_nodes import check_variants, model_of, variant
@@ -109,6 +111,19 @@ def test_pool(shape: list[str] | None) -> None:
     feeds = {"x": _floats(2, 3, 8, 9)}
     nodes = POOL_NODES if shape is None else [POOL_NODES[place] for place in (0, 2, 4)]
     check_variants(nodes, feeds, opset=21, symbolic={"x": shape} if shape else None)
+
+
+def test_a_window_far_larger_than_the_input_costs_no_more_than_the_input() -> None:
+    """EfficientNet's mean is exported as a window of 1280 x 1280 over 7 x 7."""
+    large = {"kernel_shape": [1280, 640], "strides": [1280, 640], "ceil_mode": 1}
+    nodes = [
+        variant("AveragePool", "x", count_include_pad=1, **large),
+        variant("AveragePool", "x", kernel_shape=[9, 20], pads=[4, 9, 4, 9], ceil_mode=1),
+    ]
+    check_variants(nodes, {"x": _floats(1, 3, 7, 6)}, opset=21)
+    x = te.placeholder((1, 3, 7, 6), "float32")
+    windows = Windows([1280, 640], [1280, 640], [2, 1], [0, 3], [1, 1])
+    assert [int(tap.dom.extent) for tap in windows.reaching_taps(x)] == [4, 9]
 
 
 def test_pool_of_other_ranks_and_bytes() -> None:
