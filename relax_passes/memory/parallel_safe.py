@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tvm import relax
+from tvm.relax import analysis as relax_analysis
 
 from relax_passes.memory.greedy_offsets import first_fit
 from relax_passes.memory.live_ranges import LiveRanges
@@ -43,14 +44,18 @@ def analyze_data_flow(bindings: Sequence[relax.Binding], live: LiveRanges) -> Da
     before: list[int] = []
     touched: dict[int, list[int]] = {}
     writers: dict[int, list[int]] = {}  # the first one, and those that overwrote it in place
+    defined: dict[relax.Expr, int] = {}  # views read a buffer too, and what uses them comes later
     for step, binding in enumerate(bindings):
         read = {live.host_of(index) for index in live.of(binding.value)}
         written = {live.host_of(index) for index in live.results.get(binding.var, ())}
-        mask = 0
+        needs = {defined[var] for var in relax_analysis.free_vars(binding.value) if var in defined}
         for host in read:
-            for earlier in writers.get(host, ()):
-                mask |= before[earlier] | 1 << earlier
+            needs.update(writers.get(host, ()))
+        mask = 0
+        for earlier in needs:
+            mask |= before[earlier] | 1 << earlier
         before.append(mask)
+        defined[binding.var] = step
         for host in read | written:
             touched.setdefault(host, []).append(step)
         for host in written:

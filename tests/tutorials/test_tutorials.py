@@ -50,3 +50,9 @@ def test_the_fifth_tutorial_shows_every_step_of_a_rewrite():
     text = SCRIPTS[4].read_text()
     for stage in ("its left side is a pattern", "One rule fires", "Why it fires", "strict", "own"):
         assert stage in text
+
+
+def test_the_memory_tutorial_shows_every_stage():
+    text = (ROOT / "tutorials" / "08_memory_planning.py").read_text()
+    for stage in ("Live ranges", "lower bound", "STRATEGIES", "verifier", "poisoned", "picture"):
+        assert stage in text

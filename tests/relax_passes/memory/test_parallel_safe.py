@@ -44,6 +44,13 @@ def residual(e, x):
     return e(op.permute_dims(e(op.add(left, right))))
 
 
+def chain_of_views(e, x):
+    """No branches, but a view between any two kernels."""
+    for _ in range(6):
+        x = e(op.reshape(e(op.permute_dims(x)), (16, 16)))
+    return e(op.permute_dims(x))
+
+
 def planned(build, **options):
     ctx = llvm_context()
     with ctx.target:
@@ -78,6 +85,12 @@ def test_branches_share_no_bytes():
 def test_the_plan_for_sequential_runs_does_share_them():
     mod, _, ctx = planned(branches)
     assert sharing_without_order(mod, ctx.log.metrics["memory_plan"]) > 0
+
+
+def test_a_chain_costs_nothing():
+    _, _, ctx = planned(chain_of_views, parallel_safe=True)
+    assert ctx.log.metrics["arena_bytes"] == ctx.log.metrics["lower_bound_bytes"] == 2 * 1024
+    assert ctx.log.metrics["parallel_safe_cost_bytes"] == 0
 
 
 def test_the_cost_is_reported():
