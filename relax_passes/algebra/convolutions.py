@@ -50,6 +50,7 @@ def _sum_of_branches(m: Match) -> relax.Expr:
     )
     if not large.data.same_as(small.data) or large.groups != small.groups:
         raise Declined("")
+    m.refuse_shared()
     if large.strides != small.strides:
         raise Declined("the convolutions have two strides")
     if large.dilation != small.dilation and small.kernel[0, 0].size > 1:
@@ -88,6 +89,7 @@ def _stacked(m: Match) -> relax.Expr:
     inner = _Conv(m, m.producer(m.root.args[0], "nn.conv2d"))
     if outer.groups != 1 or inner.groups != 1:
         raise Declined("a grouped kernel does not compose into a grouped one")
+    m.refuse_shared()
     a, b = inner.kernel.astype("float64"), outer.kernel.astype("float64")
     if outer.is_point:
         composed, window = np.einsum("om,mihw->oihw", b[:, :, 0, 0], a), inner

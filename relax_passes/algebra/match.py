@@ -80,6 +80,16 @@ class Match:
         self.found[value] = item
         return item.tuple_value, int(item.index)
 
+    def refuse_shared(self) -> None:
+        """Decline before work on large constants if a matched inner value has another reader.
+
+        Raises:
+            Declined: If one has; the cost would say so afterwards.
+        """
+        for var in self.inner:
+            if self.scope.readers[var] > 1:
+                raise Declined(f"{var.name} has another reader")
+
     # Writing the replacement ---------------------------------------------------------------
 
     def emit(self, call: relax.Expr) -> relax.Expr:

@@ -21,6 +21,7 @@ def _scale_inputs(m: Match) -> relax.Expr:
     depth = weight.shape[0]
     if scale.size not in (1, depth) or (scale.size > 1 and scale.shape[-1] != depth):
         raise Declined("the factor varies along another axis than the depth of the product")
+    m.refuse_shared()
     scaled = weight.astype("float64") * scale.astype("float64").reshape(-1, 1)
     return _product(m, m["x"], constant_from(scaled.astype(weight.dtype)))
 
@@ -32,6 +33,7 @@ def _scale_outputs(m: Match) -> relax.Expr:
         raise Declined("the weight is a batch of matrices")
     if scale.size not in (1, weight.shape[1]) or (scale.size > 1 and scale.shape[-1] == 1):
         raise Declined("the factor varies along another axis than the width of the product")
+    m.refuse_shared()
     scaled = weight.astype("float64") * scale.astype("float64").reshape(1, -1)
     return _product(m, m["x"], constant_from(scaled.astype(weight.dtype)))
 
@@ -69,6 +71,7 @@ def _scale_through_views(m: Match) -> relax.Expr:
     product = _one_of(m, value, ("matmul",))
     if product is None or not m.scope.is_constant(product.args[1]):
         raise Declined("")
+    m.refuse_shared()
     result = m.emit(
         tvm.ir.Call(product.op, [product.args[0], _times(product.args[1], factor)], product.attrs)
     )
@@ -138,6 +141,8 @@ def _by_identity(m: Match) -> relax.Expr:
     weight = m.array("a")
     if weight.ndim != 2 or weight.shape[0] != weight.shape[1]:
         raise Declined("")
+    if not weight.size or weight[0, 0] != 1 or (len(weight) > 1 and weight[0, -1] != 0):
+        raise Declined("")  # most weights are told apart by a corner
     if not np.array_equal(weight, np.eye(len(weight), dtype=weight.dtype)):
         raise Declined("")
     return m["x"]

@@ -137,6 +137,25 @@ def test_options_that_do_not_fit(options: dict) -> None:
         relaxc.compile(affine_relu(), **options)
 
 
+def test_strict_precision_regroups_nothing() -> None:
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((64,), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit(relax.op.multiply(x, relax.const(np.float32(3))))
+            out = builder.emit_output(relax.op.multiply(y, relax.const(np.float32(0.1))))
+        builder.emit_func_output(out)
+    data = random(64)
+    one_by_one, together = (data * np.float32(3)) * np.float32(0.1), data * np.float32(0.3)
+    assert not np.array_equal(one_by_one, together)
+    strict = relaxc.compile(builder.get(), precision="strict")
+    np.testing.assert_array_equal(strict(data), one_by_one)
+    free = relaxc.compile(builder.get())
+    np.testing.assert_array_equal(free(data), data * (np.float32(3) * np.float32(0.1)))
+    assert ("apply_algebraic_rules", "multiply_constants: 1") in free.report.fired
+    assert all(name != "apply_algebraic_rules" for name, _ in strict.report.fired)
+
+
 def test_torch_modules() -> None:
     torch = pytest.importorskip("torch")
     module = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU()).eval()
