@@ -1,4 +1,4 @@
-"""Each guard of a rule that is written as a function: where it declines, and the reason it gives."""
+"""Each guard of a rule that is written as a function: where it declines, and its reason."""
 
 from __future__ import annotations
 
