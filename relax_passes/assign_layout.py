@@ -30,6 +30,7 @@ from relax_passes.layout_transforms import LayoutTransforms
 from relax_passes.lowering.rule import dtype_of, is_float32, static_shape
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.transposed_convolution import AxisPhases, axis_phases, phase_kernel
+from relax_passes.view_before_slice import slice_of_one_axis
 
 
 @graph_pass(name="assign_layout", phase="layout")
@@ -75,6 +76,7 @@ class _Walk(PyExprMutator):
             "relax.nn.adaptive_avg_pool2d": self._adaptive_pool,
             "relax.mean": self._mean,
             "relax.concat": self._concat,
+            "relax.strided_slice": self._slice,
             "relax.nn.pad": self._pad,
             "relax.image.resize2d": self._resize,
         }
@@ -371,6 +373,20 @@ class _Walk(PyExprMutator):
                 return None
         values = [self._as_blocked(part, block).value for part in parts.fields]
         return Blocked(self._emit(relax.op.concat(values, axis=1)), block)
+
+    def _slice(self, call: tvm.ir.Call) -> Blocked | None:
+        place = slice_of_one_axis(call)
+        if place is None or not self._has_blocked(call.args[0]):
+            return None
+        axis, begin, end = place
+        x = self.blocked[call.args[0]]
+        if axis == 1:  # whole blocks only
+            if begin % x.block or end % x.block:
+                return None
+            begin, end = begin // x.block, end // x.block
+        return Blocked(
+            self._emit(relax.op.strided_slice(x.value, [axis], [begin], [end], [1])), x.block
+        )
 
     def _pad(self, call: tvm.ir.Call) -> Blocked | None:
         if not self._has_blocked(call.args[0]):

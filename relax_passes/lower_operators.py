@@ -19,6 +19,7 @@ from relax_passes.lowering import (
     views,
 )
 from relax_passes.lowering.attention import lower_attentions
+from relax_passes.lowering.convolution import lower_sliced_convolutions
 from relax_passes.lowering.matrix_product import lower_matrix_products
 from relax_passes.lowering.rule import LoweringRule
 from relax_passes.pass_base import PassContext, graph_pass
@@ -67,7 +68,7 @@ def lower_operators(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, 
         ctx.log.fire(
             "lower_attention", f"{attentions} attentions became calls of their computation"
         )
-    mod = lower_matrix_products(mod, ctx)
+    mod = lower_sliced_convolutions(lower_matrix_products(mod, ctx), ctx)
     legalize = relax.transform.LegalizeOps(lowering_rules(ctx), skip_ops=["relax.reshape"])
     try:
         with ctx.target:

@@ -19,7 +19,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from relax_passes.analysis.definitions import dimensions, operator_name
-from relax_passes.analysis.readers import count_readers
+from relax_passes.analysis.readers import count_readers, readers_of
 from relax_passes.analysis.slice_cost import SliceCost
 from relax_passes.constant_values import array_of, constant_from
 from relax_passes.dead_bindings import remove_dead_bindings
@@ -80,7 +80,7 @@ def _groups(func: relax.Function, options: MergeOptions, log: PassLog) -> list[l
     counts = count_readers(func)
     found = []
     for block in func.body.blocks:
-        readers = _readers(block)
+        readers = readers_of(block)
         by_operand: dict[tuple[relax.Expr, str], list[_Product]] = {}
         for binding in block.bindings:
             if operator_name(getattr(binding, "value", None)) != "matmul":
@@ -94,14 +94,6 @@ def _groups(func: relax.Function, options: MergeOptions, log: PassLog) -> list[l
             if len(group) > 1 and _pays(group, cost, options, log):
                 found.append(group)
     return found
-
-
-def _readers(block: relax.BindingBlock) -> dict[relax.Var, list[relax.Binding]]:
-    readers: dict[relax.Var, list[relax.Binding]] = {}
-    for binding in block.bindings:
-        for var in relax.analysis.free_vars(getattr(binding, "value", None)):
-            readers.setdefault(var, []).append(binding)
-    return readers
 
 
 def _product(

@@ -34,6 +34,7 @@ from relax_passes.lower_operators import lower_operators
 from relax_passes.memory.check_sizes import check_sizes
 from relax_passes.memory.order_bindings import order_bindings
 from relax_passes.memory.plan_memory import plan_memory
+from relax_passes.merge_parallel_convolutions import merge_parallel_convolutions
 from relax_passes.merge_parallel_products import merge_parallel_products
 from relax_passes.name_sizes import name_sizes
 from relax_passes.pass_base import ALIASES, PHASES, GraphPass, PassContext
@@ -201,6 +202,7 @@ def default_pipeline() -> Pipeline:
                 decompose_inference,
                 fold_constant,
                 merge_parallel_products,
+                merge_parallel_convolutions,
                 view_before_slice,
                 eliminate_dead_code,
             ),

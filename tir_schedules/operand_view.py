@@ -32,6 +32,10 @@ class OperandView:
         """Return the element at an index, one expression for each axis."""
         return self.source(*self.place(index))
 
+    def __getitem__(self, index: tuple[Any, ...]) -> Any:
+        """Return the element at an index, as a call does."""
+        return self(*index)
+
 
 def transposed(source: te.Tensor | OperandView, order: Sequence[int]) -> OperandView:
     """Return `source` with its axes in `order`, as R.permute_dims gives it."""

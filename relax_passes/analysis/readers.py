@@ -30,3 +30,13 @@ def count_readers(func: relax.Function) -> Counter[relax.Var]:
         elif isinstance(node, relax.Function):
             pending.append(node.body)
     return counts
+
+
+def readers_of(block: relax.BindingBlock) -> dict[relax.Var, list[relax.Binding]]:
+    """Return which bindings of a block read each variable."""
+    readers: dict[relax.Var, list[relax.Binding]] = {}
+    for binding in block.bindings:
+        value = getattr(binding, "value", None)
+        for var in relax.analysis.free_vars(value) if value is not None else ():
+            readers.setdefault(var, []).append(binding)
+    return readers

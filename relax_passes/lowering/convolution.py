@@ -5,11 +5,23 @@ Anything in plain NCHW (run-time weights, symbolic channels) takes TVM's computa
 
 from __future__ import annotations
 
-import tvm
-from tvm import relax
+from collections.abc import Sequence
 
+import tvm
+from tvm import relax, te
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from relax_passes.analysis.definitions import operator_name
+from relax_passes.lowering.read_in_place import InPlace, read_in_place
 from relax_passes.lowering.rule import LoweringRule, default_lowering, is_float32, static_shape
 from relax_passes.pass_base import PassContext
+from relax_passes.rewrite_functions import definition_of, rewrite_functions
+
+
+def _two(values: Sequence[int]) -> tuple[int, int]:
+    """Return values of the vertical and the horizontal axis."""
+    vertical, horizontal = values
+    return int(vertical), int(horizontal)
 
 
 def _four(padding: list[int]) -> tuple[int, int, int, int]:
@@ -21,13 +33,51 @@ def _four(padding: list[int]) -> tuple[int, int, int, int]:
     return (padding[0], padding[1], padding[2], padding[3])
 
 
+def lower_sliced_convolutions(mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
+    """Lower the convolutions of slices: they read whole channel blocks where these lie.
+
+    This runs on graph operators, before the general lowering makes kernels of the slices.
+    """
+    if ctx.machine.kind != "llvm":
+        return mod
+    lowering = _SlicedConvolutions(mod)
+    rewrite_functions(lowering, mod)
+    return lowering.builder_.get() if lowering.count else mod
+
+
+@mutator
+class _SlicedConvolutions(PyExprMutator):
+    def __init__(self, mod: tvm.IRModule) -> None:
+        super().__init__(mod)
+        self.count = 0
+
+    def visit_call_(self, call: tvm.ir.Call) -> relax.Expr:
+        call = self.visit_expr_post_order(call)
+        if operator_name(call) != "nn.conv2d" or not _is_blocked(call):
+            return call
+        data = read_in_place(lambda value: definition_of(self, value), call.args[0])
+        if not data.steps:
+            return call
+        self.count += 1
+        return _blocked_conv2d(self.builder_, call, data)
+
+
 def _conv2d(bb: relax.BlockBuilder, call: tvm.ir.Call) -> relax.Expr:
-    """Lower R.nn.conv2d; `OIHW1i8o` kernels are depthwise, other blocked ones direct."""
-    attrs = call.attrs
-    data, weight = call.args
-    blocked = str(attrs.data_layout).endswith("c") and str(attrs.out_layout).endswith("c")
-    if not blocked or not is_float32(data, weight):
+    """Lower R.nn.conv2d."""
+    if not _is_blocked(call):
         return default_lowering(bb, call)
+    return _blocked_conv2d(bb, call, InPlace(call.args[0]))
+
+
+def _is_blocked(call: tvm.ir.Call) -> bool:
+    layouts = (str(call.attrs.data_layout), str(call.attrs.out_layout))
+    return all(layout.endswith("c") for layout in layouts) and is_float32(*call.args)
+
+
+def _blocked_conv2d(bb: relax.BlockBuilder, call: tvm.ir.Call, data: InPlace) -> relax.Expr:
+    """Lower a convolution in NCHW[x]c; `OIHW1i8o` kernels are depthwise, others direct."""
+    attrs = call.attrs
+    weight = call.args[1]
     # Imported here so that a target that needs no CPU schedule loads none.
     from tir_schedules.llvm.conv2d_nchwc import conv2d_nchwc
     from tir_schedules.llvm.depthwise_conv2d import depthwise_conv2d_nchwc
@@ -37,16 +87,19 @@ def _conv2d(bb: relax.BlockBuilder, call: tvm.ir.Call) -> relax.Expr:
     assert shape is not None, "assign_layout packs constant weights only"
     depthwise = groups > 1 and groups == shape[0] * shape[5] and shape[1] * shape[4] == 1
     compute = depthwise_conv2d_nchwc if depthwise else conv2d_nchwc
-    return bb.call_te(
-        compute,
-        data,
-        weight,
-        strides=tuple(int(s) for s in attrs.strides),
-        padding=_four([int(p) for p in attrs.padding]),
-        dilation=tuple(int(d) for d in attrs.dilation),
-        groups=groups,
-        primfunc_name_hint="depthwise_conv2d" if depthwise else "conv2d",
-    )
+
+    def convolution(x: te.Tensor, kernel: te.Tensor) -> te.Tensor:
+        return compute(
+            data.of(x),
+            kernel,
+            strides=_two(attrs.strides),
+            padding=_four([int(p) for p in attrs.padding]),
+            dilation=_two(attrs.dilation),
+            groups=groups,
+        )
+
+    name = "depthwise_conv2d" if depthwise else "conv2d"
+    return bb.call_te(convolution, data.source, weight, primfunc_name_hint=name)
 
 
 def lowerings(ctx: PassContext) -> dict[str, LoweringRule]:

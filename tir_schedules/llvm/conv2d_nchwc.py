@@ -21,6 +21,7 @@ from tir_schedules.llvm.conv_tile import choose_conv_tile, vector_registers
 from tir_schedules.llvm.register_tile import anchored_rule, tile_count
 from tir_schedules.llvm.spatial_pad import Padding, out_extent, pad_border, static
 from tir_schedules.machine import Machine
+from tir_schedules.operand_view import OperandView
 
 TAG = "conv2d_nchwc"
 Pair = tuple[int, int]
@@ -31,7 +32,7 @@ _MAX_UNROLL = 16
 
 
 def conv2d_nchwc(
-    data: te.Tensor,
+    data: te.Tensor | OperandView,
     weight: te.Tensor,
     *,
     strides: tuple[int, int] = (1, 1),

@@ -17,6 +17,7 @@ from tir_schedules.llvm.conv2d_nchwc import PARALLEL_FMAS, vectorize_lane
 from tir_schedules.llvm.register_tile import anchored_rule
 from tir_schedules.llvm.spatial_pad import PAD, Padding, out_extent, pad_border, static
 from tir_schedules.machine import Machine
+from tir_schedules.operand_view import OperandView
 
 TAG = "depthwise_conv2d_nchwc"
 # 4 to 8 accumulators hide the latency of an FMA and leave registers for weights and pixels.
@@ -28,7 +29,7 @@ _MAX_UNROLLED_TAPS = 10
 
 
 def depthwise_conv2d_nchwc(
-    data: te.Tensor,
+    data: te.Tensor | OperandView,
     weight: te.Tensor,
     *,
     strides: tuple[int, int] = (1, 1),

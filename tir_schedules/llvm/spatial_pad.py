@@ -5,13 +5,15 @@ from __future__ import annotations
 from tvm import te, tirx
 from tvm.sym import Analyzer
 
+from tir_schedules.operand_view import OperandView
+
 PAD = "pad_border"
 
 Padding = tuple[int, int, int, int]
 
 
 def pad_border(
-    data: te.Tensor, padding: Padding, height: tirx.Expr | int, width: tirx.Expr | int
+    data: te.Tensor | OperandView, padding: Padding, height: tirx.Expr | int, width: tirx.Expr | int
 ) -> te.Tensor:
     """Return `data` (N, C/b, H, W, b) with zeros around, of the given height and width.
 
