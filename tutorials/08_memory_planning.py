@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import tvm
+from stage_printing import title
 
 from relax_passes.memory.plan_offsets import STRATEGIES, plan_offsets
 from relax_passes.memory.verify_plan import OverlapError, verify_offsets
@@ -26,11 +27,6 @@ from relaxc.report import Report
 from tir_schedules.machine import Machine, host_target
 
 KIB = 1024
-
-
-def title(text: str) -> None:
-    """Print a heading."""
-    print(f"\n{'=' * 100}\n{text}\n{'=' * 100}\n")
 
 
 def first_output(module: Any) -> Any:
