@@ -1,9 +1,10 @@
 """Measure ONNX Runtime's arena from its own log.
 
-The arena is told to grow by what is asked of it and no more. Its log then states each extension.
-In the first run every tensor is allocated by itself; from these calls the session plans one block
-for all tensors (its "memory pattern"), which it asks for in the second run. The smaller of the two
-figures is taken. The registration of an allocator is global, so it happens in a process of its own.
+The arena is told to grow by what is asked of it and no more; its log then states each extension.
+Counted is what it grew by in the first run, where tensors take what others have freed. (From these
+calls the session plans one block for all tensors, its "memory pattern", which the second run asks
+for on top, so a session that runs twice holds more.) The registration of an allocator is global, so
+it happens in a process of its own.
 """
 
 from __future__ import annotations
@@ -31,9 +32,8 @@ options.intra_op_num_threads = int(sys.argv[2])
 options.add_session_config_entry("session.use_env_allocators", "1")
 session = ort.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
 feeds = dict(np.load(sys.argv[3]))
-for _ in range(2):
-    print("{_RUN}", file=sys.stderr, flush=True)
-    session.run(None, feeds)
+print("{_RUN}", file=sys.stderr, flush=True)
+session.run(None, feeds)
 """
 
 
@@ -63,6 +63,5 @@ def onnxruntime_arena_bytes(model: str | Path, feeds: dict, threads: int = 1) ->
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise InvalidInput(f"onnxruntime cannot run it: {last}", file=str(model))
-    _, *runs = done.stderr.split(_RUN)
-    totals = [sum(map(int, _EXTENDED.findall(run))) for run in runs]
-    return min((total for total in totals if total), default=None)
+    _, _, run = done.stderr.partition(_RUN)
+    return sum(map(int, _EXTENDED.findall(run))) or None

@@ -107,17 +107,28 @@ class _Problem:
         for position, step in enumerate(self.steps):
             for before in step.after:
                 followers[before].append(position)
-        ready = [k for k, count in enumerate(waits) if not count]
         done, order = 0, []
-        while ready:
-            chosen = min(ready, key=lambda k: (self.allocates[k] - self.frees(k, done), k))
-            ready.remove(chosen)
+
+        def entry(k: int) -> tuple[int, int]:
+            return self.allocates[k] - self.frees(k, done), k
+
+        queue = [entry(k) for k, count in enumerate(waits) if not count]
+        heapq.heapify(queue)
+        while queue:
+            _, chosen = heapq.heappop(queue)
+            if done >> chosen & 1:
+                continue
             order.append(chosen)
             done |= 1 << chosen
+            # A step comes to free more only when it is the last that some buffer waits for.
+            touched = self.steps[chosen].reads | self.steps[chosen].writes
+            waiting = {self.last[buffer] & ~done for buffer in touched}
+            better = [mask.bit_length() - 1 for mask in waiting if mask.bit_count() == 1]
             for follower in followers[chosen]:
                 waits[follower] -= 1
-                if not waits[follower]:
-                    ready.append(follower)
+            for k in {*followers[chosen], *better}:
+                if k < len(self.steps) and not waits[k]:
+                    heapq.heappush(queue, entry(k))
         return tuple(order)
 
     def exact(self, states: int, limit: int) -> tuple[int, ...] | None:
