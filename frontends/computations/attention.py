@@ -1,8 +1,9 @@
-"""Scaled dot-product attention from plain Relax operators, and the additive masks it takes.
+"""Scaled dot-product attention in Relax operators, and the additive masks it takes.
 
-Products and softmax stay standard operators, which passes know; what masks say is one tensor
-expression, which fuses into the addition that reads it. Heads of a group share keys and values by
-stacking their queries as rows: nothing is repeated in memory.
+It is one operator, unless the model asks for the scores or for steps between that the operator does
+not have. Then products and softmax are standard operators, which passes know; what masks say is one
+tensor expression, which fuses into the addition that reads it. Heads of a group share keys and
+values by stacking their queries as rows: nothing is repeated in memory.
 """
 
 from __future__ import annotations
@@ -118,6 +119,49 @@ def attend(
     if stacked:
         output = emit(R.reshape(output, relax.ShapeExpr([batch, heads, queries, width])))
     return Attended(output, raw, capped, biased, probabilities)
+
+
+def is_whole(dtype: str, softcap: float = 0.0, precision: str = "") -> bool:
+    """Tell whether `attend_whole` computes what `attend` does, but for the scores.
+
+    Narrow floats are not: the specification rounds them between the steps.
+    """
+    return dtype not in NARROW and not softcap and precision in ("", "float32", dtype)
+
+
+def attend_whole(
+    emit: Emit,
+    q: relax.Expr,
+    k: relax.Expr,
+    v: relax.Expr,
+    *,
+    scale: float,
+    bias: relax.Expr | None = None,
+    causal_mask: str | None = None,
+) -> relax.Expr:
+    """Return softmax(scale * q k' + bias) v as one operator; a row of -inf gives zeros.
+
+    Args:
+        emit: Binds an intermediate result.
+        q: As in `attend`.
+        k: As in `attend`.
+        v: As in `attend`.
+        scale: What products of queries and keys are multiplied by.
+        bias: Added to the scores; broadcasts to (batch, heads, queries, keys).
+        causal_mask: "TopLeft" or "BottomRight", as R.nn.attention has it.
+    """
+    operands = [emit(R.permute_dims(x, [0, 2, 1, 3])) for x in (q, k, v)]
+    if bias is not None:
+        shape, keys = _shape(bias), _shape(k)[2]
+        if len(shape) < 4:
+            shape = [1] * (4 - len(shape)) + shape
+            bias = emit(R.reshape(bias, relax.ShapeExpr(shape)))
+        if not _same(shape[-1], keys):
+            bias = emit(R.broadcast_to(bias, relax.ShapeExpr([*shape[:-1], keys])))
+        operands.append(bias)
+    factor = tirx.FloatImm("float32", scale)
+    out = emit(R.nn.attention(*operands, scale=factor, causal_mask=causal_mask))
+    return emit(R.permute_dims(out, [0, 2, 1, 3]))
 
 
 def _cast(emit: Emit, x: relax.Expr, dtype: str) -> relax.Expr:

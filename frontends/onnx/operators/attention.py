@@ -40,9 +40,35 @@ def attention(op: Op) -> Any:
         raise InvalidModel(f"{heads} query heads are no multiple of {groups} key heads")
     k = as_shape(op, k, [batch, groups, keys, size])
     v = as_shape(op, v, [batch, groups, keys, width])
-    bias, may_be_masked = _bias(op, [batch, heads, queries, keys], past, fresh)
+    sizes, scale = [batch, heads, queries, keys], float(op.attr("scale", 1 / math.sqrt(size)))
     chosen = op.attr("softmax_precision")
     precision = str(onnx.helper.tensor_dtype_to_np_dtype(chosen)) if chosen else op.dtype()
+    softcap = float(op.attr("softcap", 0.0))
+    scores: relax.Expr | None = None
+    if not wants(op, 3) and computation.is_whole(op.dtype(), softcap, precision):
+        causal = _alignment(op, queries, keys, past)
+        bias, _ = _bias(op, sizes, past, fresh, with_causal=causal is None)
+        output = computation.attend_whole(
+            op.emit, q, k, v, scale=scale, bias=bias, causal_mask=causal
+        )
+    else:
+        output, scores = _by_steps(op, (q, k, v), sizes, past, fresh, precision)
+    if op.ndim() == 3:
+        output = computation.merge_heads(op.emit, output)
+    return (output, k, v, scores)[: len(op.node.output)]
+
+
+def _by_steps(
+    op: Op,
+    operands: tuple[relax.Expr, relax.Expr, relax.Expr],
+    sizes: list[Dim],
+    past: Dim,
+    fresh: Dim,
+    precision: str,
+) -> tuple[relax.Expr, relax.Expr]:
+    """Return the result, and the scores of the step that the node asks for."""
+    bias, may_be_masked = _bias(op, sizes, past, fresh)
+    size = shape_of(operands[0])[3]
 
     def narrow_softmax(scores: relax.Expr) -> relax.Expr:
         given = scores if dtype_of(scores) == precision else op.emit(R.astype(scores, precision))
@@ -51,19 +77,35 @@ def attention(op: Op) -> Any:
         )
 
     result = computation.attend(
-        op.emit, q, k, v,
+        op.emit, *operands,
         scale=float(op.attr("scale", 1 / math.sqrt(size))),
         softcap=float(op.attr("softcap", 0.0)),
         bias=bias, may_be_masked=may_be_masked,
         precision=precision,
         narrow_softmax=narrow_softmax if precision in computation.NARROW else None,
     )  # fmt: skip
-    output = result.output
-    if op.ndim() == 3:
-        output = computation.merge_heads(op.emit, output)
     stages = (result.raw, result.capped, result.biased, result.probabilities)
-    scores = stages[int(op.attr("qk_matmul_output_mode", 0))]
-    return (output, k, v, scores)[: len(op.node.output)]
+    return result.output, stages[int(op.attr("qk_matmul_output_mode", 0))]
+
+
+def wants(op: Op, place: int) -> bool:
+    """Tell whether an output is asked for."""
+    return len(op.node.output) > place and bool(op.node.output[place])
+
+
+def _alignment(op: Op, queries: Dim, keys: Dim, past: Dim) -> str | None:
+    """Return how the causal mask lies if it is all that hides keys by position, else None."""
+    windows = [int(op.attr(f"{side}_window_size", -1)) for side in ("left", "right")]
+    if not op.attr("is_causal", 0) or max(windows) >= 0 or op.has(6):
+        return None
+    return causal_alignment(op, queries, keys, past)
+
+
+def causal_alignment(op: Op, queries: Dim, keys: Dim, past: Dim) -> str | None:
+    """Return the causal mask of R.nn.attention whose first query is at `past`, None for neither."""
+    if op.arithmetic.equal(past, 0):
+        return "TopLeft"
+    return "BottomRight" if op.arithmetic.equal(past, keys - queries) else None
 
 
 def _with_heads(op: Op, place: int, attribute: str) -> relax.Expr:
@@ -76,11 +118,13 @@ def _with_heads(op: Op, place: int, attribute: str) -> relax.Expr:
     return computation.split_heads(op.emit, op.x(place), int(heads))
 
 
-def _bias(op: Op, sizes: list[Dim], past: Dim, fresh: Dim) -> tuple[relax.Expr | None, bool]:
+def _bias(
+    op: Op, sizes: list[Dim], past: Dim, fresh: Dim, with_causal: bool = True
+) -> tuple[relax.Expr | None, bool]:
     """Return what is added to the scores, and whether it may hide all keys of a query."""
     batch, _, queries, keys = sizes
     dtype = op.dtype()
-    causal = bool(op.attr("is_causal", 0))
+    causal = with_causal and bool(op.attr("is_causal", 0))
     left, right = int(op.attr("left_window_size", -1)), int(op.attr("right_window_size", -1))
     terms: list[relax.Expr] = []
     masked = op.has(6)

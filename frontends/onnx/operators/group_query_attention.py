@@ -60,12 +60,15 @@ def group_query_attention(op: Op) -> Any:
 
         present.append(op.te(update, *tensors, name="updated_cache", dims=[capacity]))
     bias = _bias(op, before, [batch, heads, fresh, capacity])
-    result = computation.attend(
-        op.emit, q, present[0], present[1],
-        scale=float(op.attr("scale", 0.0)) or 1 / math.sqrt(size),
-        softcap=float(op.attr("softcap", 0.0)), bias=bias, sink=_sink(op, heads),
-    )  # fmt: skip
-    output = computation.merge_heads(op.emit, result.output)
+    scale = float(op.attr("scale", 0.0)) or 1 / math.sqrt(size)
+    softcap, sink = float(op.attr("softcap", 0.0)), _sink(op, heads)
+    if sink is None and computation.is_whole(op.dtype(), softcap):
+        output = computation.attend_whole(op.emit, q, *present, scale=scale, bias=bias)
+    else:
+        output = computation.attend(
+            op.emit, q, *present, scale=scale, softcap=softcap, bias=bias, sink=sink
+        ).output
+    output = computation.merge_heads(op.emit, output)
     return (output, *present)[: len(op.node.output)]
 
 

@@ -12,7 +12,13 @@ from frontends.computations import attention as computation
 from frontends.errors import InvalidModel
 from frontends.onnx.dims import Dim, is_static
 from frontends.onnx.op import Op
-from frontends.onnx.operators.attention import as_shape, rotary, shape_of
+from frontends.onnx.operators.attention import (
+    as_shape,
+    causal_alignment,
+    rotary,
+    shape_of,
+    wants,
+)
 from frontends.onnx.operators.matmul import product
 from frontends.onnx.operators.microsoft import MICROSOFT
 from frontends.onnx.registry import converter
@@ -63,7 +69,7 @@ def multi_head_attention(op: Op) -> Any:
     if op.has(6):
         past = op.shape(6)[2]
         k, v = _append(op, op.x(6), k), _append(op, op.x(7), v)
-    output, scores = _attend(op, q, k, v, mask=4, added=5, past=past)
+    output, scores = _attend(op, q, k, v, mask=4, added=5, past=past, with_scores=wants(op, 3))
     return (output, k, v, scores)[: len(op.node.output)]
 
 
@@ -184,14 +190,29 @@ def _append(op: Op, past: relax.Expr, new: relax.Expr) -> relax.Expr:
 
 
 def _attend(
-    op: Op, q: relax.Expr, k: relax.Expr, v: relax.Expr, *, mask: int, added: int, past: Dim
-) -> tuple[relax.Expr, relax.Expr]:
-    """Return (batch, length, hidden) and the scores; `mask` and `added` are input places."""
+    op: Op,
+    q: relax.Expr,
+    k: relax.Expr,
+    v: relax.Expr,
+    *,
+    mask: int,
+    added: int,
+    past: Dim,
+    with_scores: bool = False,
+) -> tuple[relax.Expr, relax.Expr | None]:
+    """Return (batch, length, hidden), and the scores if wanted.
+
+    `mask` and `added` are input places.
+    """
     batch, heads, queries, size = shape_of(q)
     groups, keys, width = shape_of(k)[1], shape_of(k)[2], shape_of(v)[3]
     k = as_shape(op, k, [batch, groups, keys, size])
     v = as_shape(op, v, [batch, groups, keys, width])
-    bias = _padding_bias(op, mask, [batch, queries, keys], past)
+    whole = not with_scores and computation.is_whole(op.dtype())
+    causal = None
+    if whole and op.attr("unidirectional", 0) and not op.has(mask):
+        causal = causal_alignment(op, queries, keys, past)
+    bias = None if causal else _padding_bias(op, mask, [batch, queries, keys], past)
     if op.has(added):
         extra = op.x(added)
         wanted = [
@@ -201,6 +222,11 @@ def _attend(
         extra = as_shape(op, extra, wanted)
         bias = extra if bias is None else op.emit(R.add(bias, extra))
     scale = float(op.attr("scale", 0.0)) or 1 / math.sqrt(size)
+    if whole:
+        output = computation.attend_whole(
+            op.emit, q, k, v, scale=scale, bias=bias, causal_mask=causal
+        )
+        return op.emit(computation.merge_heads(op.emit, output)), None
     result = computation.attend(op.emit, q, k, v, scale=scale, bias=bias)
     return op.emit(computation.merge_heads(op.emit, result.output)), result.biased
 

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tvm import relax
 
 from frontends.onnx import import_onnx
+from tests.frontends.plain_build import plainly_built
 
 Feeds = Mapping[str, np.ndarray]
 
@@ -54,7 +55,7 @@ def make_model(
 def run_imported(model: Any, feeds: Feeds, **options: Any) -> list[np.ndarray]:
     """Import, build with TVM's default pipeline, run."""
     imported = import_onnx(model, **options)
-    machine = relax.VirtualMachine(tvm.compile(imported.module, target="llvm"), tvm.cpu())
+    machine = relax.VirtualMachine(plainly_built(imported.module), tvm.cpu())
     arguments = [
         tvm.runtime.tensor(np.asarray(feeds[spec.name], order="C")) for spec in imported.inputs
     ]

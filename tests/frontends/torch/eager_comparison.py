@@ -12,6 +12,7 @@ from tvm import relax
 
 from frontends.imported_model import ImportedModel
 from frontends.torch import import_torch
+from tests.frontends.plain_build import plainly_built
 
 
 class Lambda(torch.nn.Module):
@@ -28,8 +29,7 @@ class Lambda(torch.nn.Module):
 
 def run(model: ImportedModel, *inputs: torch.Tensor) -> list[np.ndarray]:
     """Build `model` with TVM's default pipeline and return its outputs."""
-    executable = tvm.compile(model.module, target="llvm")
-    machine = relax.VirtualMachine(executable, tvm.cpu())
+    machine = relax.VirtualMachine(plainly_built(model.module), tvm.cpu())
     result = machine["main"](*[tvm.runtime.tensor(x.numpy()) for x in inputs])
     parts = [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
     return [part.numpy() for part in parts]

@@ -1,4 +1,4 @@
-"""Matrix products and attention against eager."""
+"""Matrix products against eager."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
-from torch.nn.functional import scaled_dot_product_attention as attention  # noqa: E402
 
-from frontends import UnsupportedOperator  # noqa: E402
 from tests.frontends.torch.eager_comparison import assert_matches_eager, operators  # noqa: E402
 
 
@@ -52,50 +50,3 @@ def test_einsum():
     assert_matches_eager(
         lambda x, y: torch.einsum("bik,bkj->bji", x, y), numbers(2, 3, 4), numbers(2, 4, 5)
     )
-
-
-Q, K, V = numbers(2, 4, 6, 8), numbers(2, 4, 9, 8), numbers(2, 4, 9, 8)
-
-
-def test_attention_without_mask():
-    model = assert_matches_eager(attention, Q, K, V)
-    assert operators(model) == {"permute_dims": 1, "matmul": 2, "multiply": 1, "nn.softmax": 1}
-
-
-def test_attention_with_scale_and_causal():
-    assert_matches_eager(lambda q, k, v: attention(q, k, v, scale=0.3), Q, K, V)
-    assert_matches_eager(lambda q, k, v: attention(q, k, v, is_causal=True), Q, K, V)
-
-
-@pytest.mark.parametrize("known", [True, False])
-@pytest.mark.parametrize("kind", ["bool", "float"])
-def test_attention_rows_that_are_fully_masked_give_zeros(kind, known):
-    mask = torch.ones(6, 9, dtype=torch.bool).tril()
-    mask[2] = False
-    if kind == "float":
-        mask = torch.zeros(6, 9).masked_fill(~mask, -math.inf)
-    if known:
-        assert_matches_eager(lambda q, k, v: attention(q, k, v, attn_mask=mask), Q, K, V)
-    else:
-        assert_matches_eager(lambda q, k, v, m: attention(q, k, v, attn_mask=m), Q, K, V, mask)
-    assert not attention(Q, K, V, attn_mask=mask)[:, :, 2].any()
-
-
-def test_attention_adds_a_finite_mask():
-    bias = numbers(6, 9)
-    model = assert_matches_eager(lambda q, k, v: attention(q, k, v, attn_mask=bias), Q, K, V)
-    assert operators(model)["where"] == 0
-
-
-def test_attention_with_grouped_heads():
-    k, v = numbers(2, 2, 9, 8), numbers(2, 2, 9, 8)
-    assert_matches_eager(lambda q, k, v: attention(q, k, v, enable_gqa=True), Q, k, v)
-
-
-def test_attention_of_unknown_length_cannot_be_causal():
-    length = torch.export.Dim("length")
-    shapes = {"tensors": tuple({2: length} for _ in range(3))}
-    with pytest.raises(UnsupportedOperator, match="symbolic size length"):
-        assert_matches_eager(
-            lambda q, k, v: attention(q, k, v, is_causal=True), Q, Q, Q, dynamic_shapes=shapes
-        )
