@@ -7,6 +7,7 @@ import math
 import tvm
 import tvm_ffi
 from tvm import relax
+from tvm.sym import Analyzer
 
 from relax_passes.analysis.readers import count_readers
 
@@ -89,7 +90,7 @@ def equal_sizes(a: object, b: object) -> bool:
         return False
     if tvm_ffi.structural_equal(a, b):
         return True
-    return bool(tvm.arith.Analyzer().can_prove_equal(a, b))
+    return bool(Analyzer().can_prove_equal(a, b))
 
 
 def equal_shapes(a: list[tvm.ir.Expr] | None, b: list[tvm.ir.Expr] | None) -> bool:
