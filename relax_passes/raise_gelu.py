@@ -17,6 +17,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from relax_passes.analysis.definitions import operator_name, scalar
 from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.rewrite_functions import definition_of, rewrite_functions
@@ -84,7 +85,7 @@ class _Raise(PyExprMutator):
         if _name(total) != "add":
             return None
         for one, bent in (total.args, list(total.args)[::-1]):
-            if _scalar(one) != 1.0:
+            if scalar(one) != 1.0:
                 continue
             bend = definition_of(self, bent)
             kind = _name(bend)
@@ -107,15 +108,15 @@ class _Raise(PyExprMutator):
         pending = [(value, depth)]
         while pending:
             item, left = pending.pop()
-            number = _scalar(item)
+            number = scalar(item)
             if number is not None:
                 scale *= number
                 continue
             definition = definition_of(self, item)
             if _name(definition) == "multiply" and left:
                 pending += [(arg, left - 1) for arg in definition.args]
-            elif _name(definition) == "divide" and left and _scalar(definition.args[1]):
-                scale /= _scalar(definition.args[1]) or math.inf
+            elif _name(definition) == "divide" and left and scalar(definition.args[1]):
+                scale /= scalar(definition.args[1]) or math.inf
                 pending.append((definition.args[0], left - 1))
             else:
                 found.append(item)
@@ -127,7 +128,7 @@ class _Raise(PyExprMutator):
         """Return `value` as a polynomial of `x`, None if it is not one of degree 3 or less."""
         if value.same_as(x):
             return {1: 1.0}
-        number = _scalar(value)
+        number = scalar(value)
         if number is not None:
             return {0: number}
         definition = definition_of(self, value)
@@ -171,16 +172,5 @@ def _close(a: Polynomial | None, b: Polynomial) -> bool:
 
 
 def _name(value: relax.Expr) -> str:
-    """Return the operator of a call without its prefix, "" for anything else."""
-    if isinstance(value, tvm.ir.Call) and isinstance(value.op, tvm.ir.Op):
-        return str(value.op.name).removeprefix("relax.").removeprefix("nn.")
-    return ""
-
-
-def _scalar(value: relax.Expr) -> float | None:
-    """Return the number in a constant of one element."""
-    if not isinstance(value, tvm.ir.GenericConst):
-        return None
-    if not isinstance(value.value, tvm.runtime.Tensor) or math.prod(value.value.shape) != 1:
-        return None
-    return float(value.value.numpy().reshape(()))
+    """Return the operator of a call without its prefixes, "" for anything else."""
+    return operator_name(value).removeprefix("nn.")
