@@ -13,6 +13,7 @@ _NODE, _NODE_PER_BUFFER = 250, 0.6
 _WORK = 2_000_000
 _WORK_TO_FIT = 50_000_000  # where the user states a capacity: up to a minute
 _FIRST_SHARE = 0.3  # of the work, to meet the bound itself
+_SHARE_TO_FIT = 0.8  # of the work, to meet a stated capacity
 _NEXT_SHARE = 0.35  # of what remains, for each peak tried after that
 _CLOSE_ENOUGH = 1.001
 
@@ -52,10 +53,10 @@ def search_offsets(items: Sequence[Buffer], bound: int, capacity: int | None) ->
         return offsets
 
     given = capacity is not None and capacity >= bound
-    first = nodes if given else int(_FIRST_SHARE * nodes)
+    first = int((_SHARE_TO_FIT if given else _FIRST_SHARE) * nodes)
     met = fit(goal, first)
-    if met is not None or given:
-        return met if met is not None else best
+    if met is not None:
+        return met
     low, nodes = goal, nodes - first
     while peak(best) > low * _CLOSE_ENOUGH and nodes > len(solid):
         target = (low + peak(best)) // 2
