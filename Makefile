@@ -31,6 +31,7 @@ conformance: $(VENV)/.installed-test
 fuzz: $(VENV)/.installed-test
 	$(PY) -m tests.fuzz
 	$(PY) -m tests.fuzz.pack_buffers
+	$(PY) -m tests.fuzz.graphs
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -26,8 +26,9 @@ from relax_passes.blocked_layout import (
     pack_kernel,
 )
 from relax_passes.constant_values import array_of, constant_from
+from relax_passes.emit_as import emit_as
 from relax_passes.layout_transforms import LayoutTransforms
-from relax_passes.lowering.rule import dtype_of, is_float32, static_shape
+from relax_passes.lowering.rule import dtype_of, has_no_elements, is_float32, static_shape
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.transposed_convolution import AxisPhases, axis_phases, phase_kernel
 from relax_passes.view_before_slice import slice_of_one_axis
@@ -104,6 +105,8 @@ class _Walk(PyExprMutator):
             # A convolution of another type is asked too, for its reason to decline.
             if not is_float32(call) and call.op.name != "relax.nn.conv2d":
                 rule = None
+            if any(has_no_elements(x) for x in (call, *call.args) if is_float32(x)):
+                rule = None
             self.name = var.name
             result = None if rule is None else rule(call)
             if result is not None:
@@ -120,7 +123,7 @@ class _Walk(PyExprMutator):
         if isinstance(var, relax.DataflowVar):
             self.set_var_remap(var, value)
         else:
-            self.set_var_remap(var, self.builder_.emit_output(value))
+            self.set_var_remap(var, emit_as(self.builder_, var, value))
 
     def visit_dataflow_var_(self, var: relax.DataflowVar) -> relax.Expr:
         if var in self.only_blocked:

@@ -20,6 +20,7 @@ from relax_passes.analysis.readers import count_readers
 from relax_passes.constant_values import array_of, constant_from
 from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.decompose_inference import scale_and_shift
+from relax_passes.emit_as import emit_as
 from relax_passes.linear_operators import (
     MATMUL,
     has_usual_layout,
@@ -204,6 +205,4 @@ class _Fold(PyExprMutator):
         self.linear[var] = _Linear(made, linear.channels, linear.axis, new_shift)
 
     def _rebind(self, var: relax.Var, value: relax.Expr) -> None:
-        is_inner = isinstance(var, relax.DataflowVar)
-        emit = self.builder_.emit if is_inner else self.builder_.emit_output
-        self.set_var_remap(var, emit(value, var.name))
+        self.set_var_remap(var, emit_as(self.builder_, var, value, var.name))

@@ -17,6 +17,7 @@ from relax_passes.canonicalize_bindings import canonicalize_bindings
 from relax_passes.constant_evaluation import evaluate, tensor_operands
 from relax_passes.constant_values import array_of, constant_from
 from relax_passes.dead_bindings import remove_dead_bindings
+from relax_passes.emit_as import emit_as
 from relax_passes.lowering.rule import dtype_of, static_shape
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.pass_options import option
@@ -172,7 +173,7 @@ class _Fold(PyExprMutator):
         if isinstance(var, relax.DataflowVar):
             self.known[var] = result
         else:
-            self.set_var_remap(var, self.builder_.emit_output(result))
+            self.set_var_remap(var, emit_as(self.builder_, var, result))
 
     def visit_dataflow_var_(self, var: relax.DataflowVar) -> relax.Expr:
         known = self.known.get(var)

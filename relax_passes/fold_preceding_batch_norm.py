@@ -21,6 +21,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from relax_passes.analysis.readers import count_readers
 from relax_passes.constant_values import array_of, constant_from
 from relax_passes.decompose_inference import scale_and_shift
+from relax_passes.emit_as import emit_as
 from relax_passes.linear_operators import (
     MATMUL,
     constant_response,
@@ -184,9 +185,7 @@ class _Fold(PyExprMutator):
             along = [1] * made.ty.ndim
             along[made.ty.ndim - 1 if call.op.name == MATMUL else 1] = -1
             result = relax.op.add(made, constant_from(bias.reshape(along).astype(weight.dtype)))
-        is_inner = isinstance(var, relax.DataflowVar)
-        emit = self.builder_.emit if is_inner else self.builder_.emit_output
-        self.set_var_remap(var, emit(result, var.name))
+        self.set_var_remap(var, emit_as(self.builder_, var, result, var.name))
 
 
 def _why_no_shift(call: tvm.ir.Call) -> str:

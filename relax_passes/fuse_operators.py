@@ -178,14 +178,18 @@ class _Grouping:
         """Anchors first (they gain most from an epilogue), then chains, then reductions.
 
         Each node takes one step, in order; the step's end takes the next when its turn comes. So
-        side inputs of a chain join before it grows on and spends the budget.
+        side inputs of a chain join before it grows on and spends the budget. What joined may let
+        its producer join: the steps are taken again until none is left.
         """
-        for first in (Category.COMPLEX_OUT_FUSABLE, None, Category.REDUCTION):
-            for node in range(len(self.bindings)):
-                category = self._group[node].category
-                wanted = category <= Category.INJECTIVE if first is None else category == first
-                if wanted:
-                    self._join_post_dominator(node)
+        joined = True
+        while joined:
+            joined = False
+            for first in (Category.COMPLEX_OUT_FUSABLE, None, Category.REDUCTION):
+                for node in range(len(self.bindings)):
+                    category = self._group[node].category
+                    wanted = category <= Category.INJECTIVE if first is None else category == first
+                    if wanted and self._join_post_dominator(node):
+                        joined = True
 
     def groups(self) -> list[_Group]:
         """Return each group once, its nodes in order; the last node is the group's result."""
@@ -194,15 +198,15 @@ class _Grouping:
             group.nodes.sort()
         return list(unique.values())
 
-    def _join_post_dominator(self, node: int) -> None:
+    def _join_post_dominator(self, node: int) -> bool:
         """Merge the group that ends in `node` with its post-dominator's if the table allows."""
         target = self.post_dominator[node]
         producer = self._group[node]
         if target is None or max(producer.nodes) != node:
-            return
+            return False
         consumer = self._group[target]
         if not self._may_fuse(producer, node, consumer, target):
-            return
+            return False
         between = self._nodes_between(node, target)
         joined = {id(g): g for g in [producer, consumer, *(self._group[b] for b in between)]}
         anchored = [g for g in joined.values() if g.anchor is not None]
@@ -211,13 +215,13 @@ class _Grouping:
             if group is producer or group is consumer:
                 continue
             if group.category > Category.BROADCAST and producer.category > Category.INJECTIVE:
-                return
+                return False
             if group.category > Category.INJECTIVE or max(group.nodes) > target:
-                return
+                return False
             if producer.anchor is not None and not self._same_shape(node, inner):
-                return
+                return False
         if len(anchored) > 1 or sum(g.blocks for g in joined.values()) > self._max_blocks:
-            return
+            return False
         union = _Group(
             [n for g in joined.values() for n in g.nodes],
             max(g.category for g in joined.values()),
@@ -226,6 +230,7 @@ class _Grouping:
         )
         for n in union.nodes:
             self._group[n] = union
+        return True
 
     def _may_fuse(self, producer: _Group, node: int, consumer: _Group, target: int) -> bool:
         entry = FUSION_TABLE.get((producer.category, consumer.category))

@@ -18,6 +18,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from relax_passes.analysis.pointwise import BINARY, UNARY
 from relax_passes.constant_values import array_of, constant_from
+from relax_passes.emit_as import emit_as
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.rewrite_functions import rewrite_functions
 
@@ -72,9 +73,7 @@ class _Lift(PyExprMutator):
                     self.images[var] = self.builder_.emit(image, self.name)
                     plain = relax.op.squeeze(self.images[var], [2])
             if plain is not None:
-                bound = isinstance(var, relax.DataflowVar)
-                emit = self.builder_.emit if bound else self.builder_.emit_output
-                self.set_var_remap(var, emit(plain, self.name))
+                self.set_var_remap(var, emit_as(self.builder_, var, plain, self.name))
                 return
         super().visit_var_binding_(binding)
 

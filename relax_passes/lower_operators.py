@@ -15,6 +15,7 @@ from relax_passes.lowering import (
     convolution,
     double_precision,
     nan_propagating,
+    normalization,
     pooling,
     views,
 )
@@ -41,6 +42,10 @@ RUNTIME = frozenset(
 )
 
 
+# TVM lowers these by a pass of their own.
+_SORTING = frozenset(f"relax.{name}" for name in ("sort", "argsort", "topk", "cumsum", "cumprod"))
+
+
 class NotLowered(ValueError):
     """An operator that no lowering rule takes."""
 
@@ -48,7 +53,10 @@ class NotLowered(ValueError):
 def lowering_rules(ctx: PassContext) -> dict[str, LoweringRule]:
     """Return our own rules by operator name; TVM's hold for every other operator."""
     rules: dict[str, LoweringRule] = {}
-    for family in (views, boolean, nan_propagating, convolution, pooling, double_precision):
+    families = (
+        views, boolean, nan_propagating, convolution, pooling, normalization, double_precision
+    )  # fmt: skip
+    for family in families:
         rules.update(family.lowerings(ctx))
     return rules
 
@@ -69,6 +77,9 @@ def lower_operators(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, 
             "lower_attention", f"{attentions} attentions became calls of their computation"
         )
     mod = lower_sliced_convolutions(lower_matrix_products(mod, ctx), ctx)
+    if _SORTING & set(_remaining(mod)):
+        with ctx.target:
+            mod = relax.backend.DispatchSortScan()(mod)
     legalize = relax.transform.LegalizeOps(lowering_rules(ctx), skip_ops=["relax.reshape"])
     try:
         with ctx.target:

@@ -23,6 +23,7 @@ from relax_passes.analysis.readers import count_readers, readers_of
 from relax_passes.analysis.slice_cost import SliceCost
 from relax_passes.constant_values import array_of, constant_from
 from relax_passes.dead_bindings import remove_dead_bindings
+from relax_passes.emit_as import emit_as
 from relax_passes.lowering.rule import dtype_of
 from relax_passes.pass_base import PassContext, PassLog, graph_pass
 from relax_passes.pass_options import option
@@ -181,9 +182,7 @@ class _Merge(PyExprMutator):
             cut = relax.op.strided_slice(
                 self._merged(part.group), [axis], [part.begin], [part.end], [1]
             )
-            is_inner = isinstance(var, relax.DataflowVar)
-            emit = self.builder_.emit if is_inner else self.builder_.emit_output
-            self.set_var_remap(var, emit(cut, var.name))
+            self.set_var_remap(var, emit_as(self.builder_, var, cut, var.name))
         elif var not in self.absorbed:
             super().visit_var_binding_(binding)
 

@@ -26,6 +26,7 @@ from relax_passes.analysis.definitions import (
 )
 from relax_passes.attention_bias import bias_and_causality
 from relax_passes.dead_bindings import remove_dead_bindings
+from relax_passes.emit_as import emit_as
 from relax_passes.pass_base import PassContext, PassLog, graph_pass
 
 NAME = "raise_attention"
@@ -72,9 +73,7 @@ class _Raise(PyExprMutator):
             super().visit_var_binding_(binding)
             return
         self.count += 1
-        is_inner = isinstance(var, relax.DataflowVar)
-        emit = self.builder_.emit if is_inner else self.builder_.emit_output
-        self.set_var_remap(var, emit(result, var.name))
+        self.set_var_remap(var, emit_as(self.builder_, var, result, var.name))
 
     def _attention(self, found: Attention, call: tvm.ir.Call) -> relax.Expr:
         """Return the value of `call`, computed by R.nn.attention."""

@@ -16,7 +16,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from relax_passes.blocked_layout import is_one
 from relax_passes.canonicalize_bindings import canonicalize_bindings
 from relax_passes.dead_bindings import remove_dead_bindings
-from relax_passes.lowering.rule import dtype_of
+from relax_passes.lowering.rule import dtype_of, has_no_elements
 from relax_passes.lowering.views import VIEWS
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.rewrite_functions import rewrite_functions
@@ -83,6 +83,8 @@ class _Simplify(PyExprMutator):
         inner = self._producer(source)
         if inner is None or inner.op.name not in VIEWS or _shape(call) is None:
             return None
+        if has_no_elements(call):
+            return None
         return self._reshape(source, call)
 
     def _reshape(self, source: relax.Expr, like: tvm.ir.Call) -> relax.Expr:
@@ -107,7 +109,7 @@ class _Simplify(PyExprMutator):
         if order == sorted(order):
             return source
         shape = _shape(source)
-        if shape is not None and _shape(call) is not None:
+        if shape is not None and _shape(call) is not None and not has_no_elements(call):
             moved = [axis for axis in order if not is_one(shape[axis])]
             if moved == sorted(moved):
                 return self._reshape(source, call)

@@ -38,3 +38,12 @@ def static_shape(value: relax.Expr) -> tuple[int, ...] | None:
     if dims is None or not all(isinstance(d, tvm.tirx.IntImm) for d in dims):
         return None
     return tuple(int(d) for d in dims)
+
+
+def has_no_elements(value: relax.Expr) -> bool:
+    """Return whether a dimension of a tensor is known to be 0.
+
+    Such a tensor cannot be viewed in every shape: to `R.reshape` a 0 means the size that was there.
+    """
+    dims = getattr(getattr(value.ty, "shape", None), "values", None)
+    return any(isinstance(d, tvm.tirx.IntImm) and int(d) == 0 for d in dims or ())

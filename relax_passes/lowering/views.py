@@ -5,7 +5,7 @@ from __future__ import annotations
 import tvm
 from tvm import relax
 
-from relax_passes.lowering.rule import LoweringRule, default_lowering
+from relax_passes.lowering.rule import LoweringRule, default_lowering, has_no_elements
 from relax_passes.pass_base import PassContext
 
 # Operators whose output holds the input's elements in the same order.
@@ -15,7 +15,7 @@ VIEWS = ("relax.reshape", "relax.flatten", "relax.squeeze", "relax.expand_dims")
 def to_reshape(bb: relax.BlockBuilder, call: tvm.ir.Call) -> relax.Expr:
     """Return the view `call` as an R.reshape to its own inferred shape."""
     shape = call.ty.shape
-    if not isinstance(shape, relax.ShapeExpr):
+    if not isinstance(shape, relax.ShapeExpr) or has_no_elements(call):
         return default_lowering(bb, call)
     return relax.op.reshape(call.args[0], shape)
 

@@ -260,11 +260,11 @@ class _Rewriter:
                     self._poison_freed(step)
                 self._storages.setdefault(self._new[binding.var], live.names[binding.var])
             result = self._map(func.body.body)
-            builder.emit_func_output(self._own_results(result) if public else result)
+            draft = builder.emit_func_output(self._own_results(result) if public else result)
         mod = builder.finalize()
-        draft = mod.get_global_var(draft_name)
-        functions = {var: other for var, other in mod.functions.items() if var != draft}
-        planned = mod[draft]
+        functions = dict(mod.functions)
+        # The builder keeps one of equal functions, so the draft may be one that was planned before.
+        planned = functions.pop(draft) if draft.name_hint == draft_name else functions[draft]
         if public:
             planned = planned.with_attr("global_symbol", name)
         functions[mod.get_global_var(name)] = planned
@@ -310,7 +310,7 @@ class _Rewriter:
             self._storages[output] = frozenset([index])
 
     def _allocate(self, index: int, ty: relax.TensorType, name: str) -> relax.Var:
-        if index in self._offsets:
+        if index in self._offsets and self._arena is not None:
             tensor = relax.op.memory.alloc_tensor(
                 self._arena, self._offsets[index], ty.shape, str(ty.dtype)
             )

@@ -58,6 +58,19 @@ def test_diamond_becomes_one_kernel():
     same_numbers(mod, result, (4, 8))
 
 
+def test_what_a_reduction_and_its_reader_share_joins_them():
+    """tanh(x) may join mean and subtraction once these have joined each other."""
+
+    def build(e, x):
+        a = e(op.tanh(x))
+        return e(op.subtract(a, e(op.mean(a, [2], keepdims=True))))
+
+    mod = lowered(build, (3, 4, 1))
+    result = fused(mod)
+    assert len(structure(result)) == 1
+    same_numbers(mod, result, (3, 4, 1))
+
+
 def test_convolution_takes_bias_residual_and_activation():
     def build(e, x, w):
         y = e(op.nn.conv2d(x, w, padding=1))

@@ -157,3 +157,30 @@ def _unlowerable(op: tvm.ir.Op) -> tvm.IRModule:
             out = builder.emit_output(call)
         builder.emit_func_output(out)
     return builder.get()
+
+
+@pytest.mark.parametrize(
+    ("apply", "numpy"),
+    [
+        (lambda x: R.cumsum(x, 0), lambda a: np.cumsum(a, 0)),
+        (lambda x: R.cumprod(x, 1), lambda a: np.cumprod(a, 1)),
+        (lambda x: R.sort(x, 0), lambda a: np.sort(a, 0)),
+        (lambda x: R.argsort(x, 1), lambda a: np.argsort(a, 1).astype("int32")),
+        (lambda x: R.topk(x, 2, axis=1, ret_type="values"), lambda a: -np.sort(-a, 1)[:, :2]),
+    ],
+)
+def test_scans_and_sorts_are_lowered(apply, numpy) -> None:
+    """TVM lowers them by a pass of their own, not by `LegalizeOps`."""
+    x = normal(5, 4)
+    mod = module((5, 4), lambda bb, v: apply(v))
+    check(lower_operators, mod, x, reference=numpy(x))
+
+
+@pytest.mark.parametrize("shape", [(8,), (2, 3)])
+def test_rms_norm_over_all_axes(shape: tuple[int, ...]) -> None:
+    x = normal(*shape)
+    axes = list(range(len(shape)))
+    mod = module(shape, lambda bb, v: R.nn.rms_norm(v, weights(*shape), axes, 1e-3))
+    gamma = np.random.default_rng(0).standard_normal(shape).astype("float32")
+    wanted = x / np.sqrt(np.mean(x * x) + 1e-3) * gamma
+    check(lower_operators, mod, x, reference=wanted)

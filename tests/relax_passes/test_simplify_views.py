@@ -5,6 +5,7 @@ from __future__ import annotations
 import tvm
 from tvm import relax
 
+import relaxc
 from relax_passes.lower_operators import lower_operators
 from relax_passes.simplify_views import simplify_views
 from tests.relax_passes.pass_checks import check, context, module, normal, operators
@@ -67,3 +68,17 @@ def test_views_and_casts_that_change_something_stay() -> None:
         )
 
     check(simplify_views, module((2, 3), build), fires=False)
+
+
+def test_views_of_tensors_without_elements_stay() -> None:
+    """To `R.reshape` a 0 means the size that was there: not every shape can be written."""
+
+    def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        y = bb.emit(R.expand_dims(bb.emit(R.expand_dims(x, 0)), 0))
+        return R.exp(bb.emit(R.permute_dims(y, [4, 0, 1, 2, 3])))
+
+    mod = module((16, 8, 0), build)
+    assert operators(check(simplify_views, mod, fires=False))["expand_dims"] == 2
+    lowered, _ = lower_operators(mod, context())
+    assert operators(lowered) == {"call_tir": 4}
+    assert relaxc.compile(mod, progress=False)(normal(16, 8, 0)).shape == (0, 1, 1, 16, 8)

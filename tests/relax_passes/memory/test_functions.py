@@ -60,3 +60,39 @@ def test_results_of_functions_are_kept_alive_and_copied() -> None:
         )
         first[:] = 7  # a result is the caller's own: the input does not change
         np.testing.assert_array_equal(x, before)
+
+
+@I.ir_module
+class Twins:
+    """Two equal private functions."""
+
+    @R.function(private=True)
+    def first(x: R.Tensor((4, 8), "float32")) -> R.Tensor((4, 8), "float32"):
+        with R.dataflow():
+            a = R.exp(R.permute_dims(x))
+            gv = R.add(R.permute_dims(a), x)
+            R.output(gv)
+        return gv
+
+    @R.function(private=True)
+    def second(x: R.Tensor((4, 8), "float32")) -> R.Tensor((4, 8), "float32"):
+        with R.dataflow():
+            a = R.exp(R.permute_dims(x))
+            gv = R.add(R.permute_dims(a), x)
+            R.output(gv)
+        return gv
+
+    @R.function
+    def main(x: R.Tensor((4, 8), "float32")) -> R.Tensor((4, 8), "float32"):
+        cls = Twins
+        y = cls.first(x)
+        z = cls.second(y)
+        return z
+
+
+def test_equal_functions_are_both_planned() -> None:
+    """The builder keeps one of two equal functions: the second plan is not under its own name."""
+    compiled = relaxc.compile(Twins, threads=1, progress=False)
+    x = np.random.default_rng(0).random((4, 8)).astype("float32")
+    y = np.exp(x) + x
+    np.testing.assert_allclose(compiled(x), np.exp(y) + y, rtol=1e-5)

@@ -272,3 +272,11 @@ def test_residual_graph_numbers():
         return x
 
     check(lowered(build, (16, 16)), (16, 16))
+
+
+def test_intermediates_without_elements_need_no_arena():
+    def build(e, x):
+        return e(op.permute_dims(e(op.nn.softmax(x))))
+
+    _, ctx = check(lowered(build, (4, 0)), (4, 0))
+    assert ctx.log.metrics["arena_bytes"] == 0
