@@ -18,6 +18,7 @@ class Bindings:
 
     def __init__(self, readers: Counter[relax.Var]) -> None:
         self.definitions: dict[relax.Var, relax.Expr] = {}
+        self.inner = False  # whether the block at hand is a dataflow block
         self.readers = readers
         self._uniform: dict[relax.Expr, float | None] = {}
         self._parts: dict[tvm.ir.Call, tuple[str, list[relax.Expr]]] = {}

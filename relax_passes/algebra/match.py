@@ -105,7 +105,8 @@ class Match:
         parts = tensor_operands(call)
         if parts and all(self.scope.is_constant(part) for part in parts):
             return self._folded(call, [array_of(part) for part in parts])
-        var = relax.DataflowVar(f"{self.var.name}_{self.scope.name_of(call)}", call.ty)
+        kind = relax.DataflowVar if self.scope.inner else relax.Var
+        var = kind(f"{self.var.name}_{self.scope.name_of(call)}", call.ty)
         self.emitted[var] = call
         return var
 

@@ -76,6 +76,7 @@ class Rewriter:
             kept: list[relax.Binding] = []
             inner = isinstance(block, relax.DataflowBlock)
             for binding in block.bindings:
+                self._scope.inner = inner
                 # What leaves a dataflow block or is the result keeps its name.
                 named = binding.var.same_as(seq.body) or (
                     inner and not isinstance(binding.var, relax.DataflowVar)

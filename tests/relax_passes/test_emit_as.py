@@ -6,6 +6,7 @@ import pytest
 import tvm
 from tvm import relax
 
+from relax_passes.apply_algebraic_rules import apply_algebraic_rules
 from relax_passes.assign_layout import assign_layout
 from relax_passes.fold_batch_norm import fold_batch_norm
 from relax_passes.fold_constant import fold_constant
@@ -30,6 +31,12 @@ def _constant_sum(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
     return R.multiply(x, bb.emit(R.add(weights(4), weights(4, seed=1))))
 
 
+def _shifted_twice(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    return R.subtract(
+        bb.emit(R.multiply(x, weights(4))), bb.emit(R.multiply(x, weights(4, seed=1)))
+    )
+
+
 def _one_axis(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
     return R.nn.relu(bb.emit(R.nn.conv1d(x, weights(8, 3, 3), padding=1)))
 
@@ -40,6 +47,7 @@ def _one_axis(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
         (fold_batch_norm, _shifted_product, (3, 4)),
         (assign_layout, _two_convolutions, (1, 8, 5, 5)),
         (fold_constant, _constant_sum, (3, 4)),
+        (apply_algebraic_rules, _shifted_twice, (3, 4)),
         (lift_convolution_1d, _one_axis, (2, 3, 20)),
     ],
     ids=lambda value: getattr(value, "name", None),
