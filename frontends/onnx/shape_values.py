@@ -119,8 +119,15 @@ def _where(arithmetic: DimArithmetic, condition: Any, left: Any, right: Any) -> 
     raise _Unknown
 
 
-def _modulo(arithmetic: DimArithmetic, left: Any, right: Any) -> Any:
-    return arithmetic.floormod(left, right)
+def _modulo(arrays: Arrays, attributes: dict[str, Any], arithmetic: DimArithmetic) -> np.ndarray:
+    of_dividend = bool(attributes.get("fmod", 0))
+
+    def remainder(arithmetic: DimArithmetic, left: Any, right: Any) -> Any:
+        if not of_dividend:
+            return arithmetic.floormod(left, right)
+        return arithmetic.simplify(left - arithmetic.truncdiv(left, right) * right)
+
+    return _elementwise(remainder)(arrays, attributes, arithmetic)
 
 
 def _cast(arrays: Arrays, attributes: dict[str, Any], arithmetic: DimArithmetic) -> np.ndarray:
@@ -200,7 +207,7 @@ _RULES: dict[str, Callable[..., np.ndarray]] = {
     "Sub": _elementwise(lambda arithmetic, left, right: arithmetic.simplify(left - right)),
     "Mul": _elementwise(lambda arithmetic, left, right: arithmetic.simplify(left * right)),
     "Div": _elementwise(lambda arithmetic, left, right: arithmetic.truncdiv(left, right)),
-    "Mod": _elementwise(_modulo),
+    "Mod": _modulo,
     "Neg": _elementwise(_negate),
     "Abs": _elementwise(_absolute),
     "Min": _fold_left(lambda arithmetic, left, right: arithmetic.minimum(left, right)),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tvm import relax, te
 from tvm.relax import op as R
 
+from frontends.computations.exact_reshape import exact_reshape
 from frontends.errors import InvalidModel
 from frontends.onnx.dims import Dim, is_static
 from frontends.onnx.op import Op
@@ -139,14 +140,14 @@ class _Contraction:
 
         def matrix(term: _Term, order: list[str], shape: list[Dim]) -> relax.Expr:
             return self._op.emit(
-                R.reshape(self.arrange(term, tuple(order)), relax.ShapeExpr(shape))
+                exact_reshape(self.arrange(term, tuple(order)), relax.ShapeExpr(shape))
             )
 
         a = matrix(left, [*batch, *rows, *summed], [flat[0], flat[1], flat[2]])
         b = matrix(right, [*batch, *summed, *columns], [flat[0], flat[2], flat[3]])
         result = self._op.emit(matrix_product(self._op, a, b))
         shape = relax.ShapeExpr([*groups[0], *groups[1], *groups[3]])
-        return _Term(self._op.emit(R.reshape(result, shape)), labels)
+        return _Term(self._op.emit(exact_reshape(result, shape)), labels)
 
     def arrange_open(self, term: _Term, labels: tuple[str, ...]) -> relax.Expr:
         """Permute to `labels`, with axes of size 1 for those that the term lacks."""

@@ -7,6 +7,7 @@ from typing import Any
 from tvm import relax, te, tirx
 from tvm.relax import op as R
 
+from frontends.computations.exact_reshape import exact_reshape
 from frontends.computations.gather import (
     gather,
     gather_elements,
@@ -138,7 +139,7 @@ def gather_slices(op: Op) -> relax.Expr:
         index = int(known.reshape(-1)[0]) % int(length)
         part = op.emit(R.strided_slice(op.x(), [axis], [index], [index + 1]))
         dims = [*op.shape()[:axis], *known.shape, *op.shape()[axis + 1 :]]
-        return R.reshape(part, relax.ShapeExpr(dims))
+        return exact_reshape(part, relax.ShapeExpr(dims))
     indices = indices_within(op, 1, [length])
     return op.te(lambda x, i: gather(x, i, axis), op.x(), indices)
 
@@ -183,7 +184,7 @@ def scatter_tuples(op: Op) -> relax.Expr:
     number = product(lead)
 
     def flat(x: relax.Expr, shape: list[Dim]) -> relax.Expr:
-        return op.emit(R.reshape(x, relax.ShapeExpr(shape)))
+        return op.emit(exact_reshape(x, relax.ShapeExpr(shape)))
 
     data, updates = flat(op.x(0), [product(rows), inner]), flat(op.x(2), [number, inner])
     indices = indices_within(op, 1, rows) if rows else op.x(1)
@@ -191,7 +192,7 @@ def scatter_tuples(op: Op) -> relax.Expr:
         lambda x, i, u, sizes: scatter_slices(x, i, u, sizes[1:], how),
         data, flat(indices, [number, width]), updates, dims=[inner, *rows],
     )  # fmt: skip
-    return R.reshape(written, relax.ShapeExpr(dims))
+    return exact_reshape(written, relax.ShapeExpr(dims))
 
 
 @converter("TensorScatter")

@@ -12,6 +12,7 @@ import numpy as np
 from tvm import relax, te, tirx
 from tvm.relax import op as R
 
+from frontends.computations.exact_reshape import exact_reshape
 from frontends.computations.post_transform import transform_scores
 from frontends.errors import InvalidModel
 from frontends.onnx.dims import is_static
@@ -125,7 +126,7 @@ def feature_vectorizer(op: Op) -> relax.Expr:
 def array_feature_extractor(op: Op) -> relax.Expr:
     """Take columns (elements of the last axis); a vector gives a matrix of one row."""
     count = op.arithmetic.product(op.shape(1))
-    indices = op.emit(R.reshape(op.x(1), relax.ShapeExpr([count])))
+    indices = op.emit(exact_reshape(op.x(1), relax.ShapeExpr([count])))
     taken = op.emit(R.take(op.x(), indices, op.ndim() - 1))
     return R.expand_dims(taken, 0) if op.ndim() == 1 else taken
 

@@ -7,6 +7,7 @@ from typing import Any
 from tvm import relax
 from tvm.relax import op as R
 
+from frontends.computations.exact_reshape import exact_reshape
 from frontends.onnx.dims import is_static
 from frontends.onnx.op import Op
 from frontends.onnx.registry import converter
@@ -70,8 +71,8 @@ def bias_softmax(op: Op) -> relax.Expr:
         return R.nn.softmax(total, axis)
     rows = op.arithmetic.product(op.shape()[:axis])
     columns = op.arithmetic.product(op.shape()[axis:])
-    flat = op.emit(R.reshape(total, relax.ShapeExpr([rows, columns])))
-    return R.reshape(op.emit(R.nn.softmax(flat, 1)), relax.ShapeExpr(list(op.shape())))
+    flat = op.emit(exact_reshape(total, relax.ShapeExpr([rows, columns])))
+    return exact_reshape(op.emit(R.nn.softmax(flat, 1)), relax.ShapeExpr(list(op.shape())))
 
 
 @converter("BiasDropout", domain=MICROSOFT)

@@ -14,6 +14,7 @@ from tvm import relax
 from tvm.relax import op as R
 
 from frontends.computations.crop_and_resize import crop_and_resize
+from frontends.computations.exact_reshape import exact_reshape
 from frontends.computations.inverse import inverse
 from frontends.errors import InvalidModel
 from frontends.onnx.composed import compose
@@ -163,8 +164,8 @@ def invert(op: Op) -> relax.Expr:
     if len(shape) < 2 or not op.arithmetic.equal(shape[-1], shape[-2]):
         raise InvalidModel("only square matrices have an inverse")
     number = op.arithmetic.product(shape[:-2])
-    flat = op.emit(R.reshape(op.x(), relax.ShapeExpr([number, *shape[-2:]])))
-    return R.reshape(op.te(inverse, flat, name="inverse"), relax.ShapeExpr(shape))
+    flat = op.emit(exact_reshape(op.x(), relax.ShapeExpr([number, *shape[-2:]])))
+    return exact_reshape(op.te(inverse, flat, name="inverse"), relax.ShapeExpr(shape))
 
 
 @converter("Rfft", domain=MICROSOFT)
@@ -198,7 +199,7 @@ def inverse_real_transform(op: Op) -> relax.Expr:
     weight = np.full((half, 1), 2.0 / length)
     weight[[0, -1]] = 1.0 / length
     matrix = np.stack([weight * np.cos(angles), -weight * np.sin(angles)], 1)
-    flat = op.emit(R.reshape(op.x(), relax.ShapeExpr([*shape[:-2], 2 * half])))
+    flat = op.emit(exact_reshape(op.x(), relax.ShapeExpr([*shape[:-2], 2 * half])))
     return R.matmul(flat, op.const(matrix.reshape(2 * half, length)))
 
 

@@ -10,6 +10,7 @@ import tvm
 from tvm import relax, te
 from tvm.relax import op as R
 
+from frontends.computations.exact_reshape import exact_reshape
 from frontends.onnx.dims import all_static, is_static
 from frontends.onnx.op import Op, normalize_axis, numpy_dtype
 from frontends.onnx.registry import converter
@@ -52,7 +53,7 @@ def _batch_norm(op: Op, training: bool) -> Any:
         triple = op.emit(R.nn.batch_norm(x, *parameters, axis=1, epsilon=epsilon, training=False))
         return triple[0] if dtype == wide else _cast(op, triple[0], dtype)
     scale, bias, mean, variance = (
-        op.emit(R.reshape(parameter, relax.ShapeExpr(column))) for parameter in parameters
+        op.emit(exact_reshape(parameter, relax.ShapeExpr(column))) for parameter in parameters
     )
     more: list[relax.Expr] = []
     if training:
@@ -75,7 +76,7 @@ def _batch_norm(op: Op, training: bool) -> Any:
     unit = op.emit(R.multiply(op.emit(R.subtract(x, mean)), factor))
     y = _cast(op, R.add(unit, bias), dtype)
     flat = relax.ShapeExpr(list(op.shape(1)))
-    statistics = [_cast(op, R.reshape(item, flat), op.dtype(3)) for item in more]
+    statistics = [_cast(op, exact_reshape(item, flat), op.dtype(3)) for item in more]
     return (y, *statistics)[: len(op.node.output)]
 
 
@@ -150,9 +151,9 @@ def rms_norm(op: Op) -> relax.Expr:
     if first > 0:
         return R.nn.rms_norm(op.x(), scale, axes, epsilon)
     # Relax's operator needs an axis that is not normalized.
-    x = op.emit(R.reshape(op.x(), relax.ShapeExpr([1, *shape])))
+    x = op.emit(exact_reshape(op.x(), relax.ShapeExpr([1, *shape])))
     result = op.emit(R.nn.rms_norm(x, scale, [axis + 1 for axis in axes], epsilon))
-    return R.reshape(result, relax.ShapeExpr(shape))
+    return exact_reshape(result, relax.ShapeExpr(shape))
 
 
 @converter("InstanceNormalization")
@@ -170,7 +171,7 @@ def _scaled(op: Op, x: relax.Expr, axes: list[int], column: list[Any]) -> relax.
     average, inverse = _statistics(op, x, axes, float(op.attr("epsilon", 1e-5)))
     unit = op.emit(R.multiply(op.emit(R.subtract(x, average)), inverse))
     scale, shift = (
-        op.emit(R.reshape(_cast(op, op.x(place), wide), relax.ShapeExpr(column)))
+        op.emit(exact_reshape(_cast(op, op.x(place), wide), relax.ShapeExpr(column)))
         for place in (1, 2)
     )
     return _cast(op, R.add(op.emit(R.multiply(unit, scale)), shift), dtype)
@@ -183,7 +184,7 @@ def group_norm_by_group(op: Op) -> relax.Expr:
     grouped = _grouped(op, groups)
     axes = list(range(2, op.ndim() + 1))
     result = _scaled(op, grouped, axes, [1, groups, *([1] * len(axes))])
-    return R.reshape(op.emit(result), relax.ShapeExpr(list(op.shape())))
+    return exact_reshape(op.emit(result), relax.ShapeExpr(list(op.shape())))
 
 
 @converter("GroupNormalization", since=21)
@@ -204,7 +205,7 @@ def group_norm_by_channel(op: Op) -> relax.Expr:
 def _grouped(op: Op, groups: int) -> relax.Expr:
     shape = op.shape()
     each = op.arithmetic.truncdiv(shape[1], groups)
-    return op.emit(R.reshape(op.x(), relax.ShapeExpr([shape[0], groups, each, *shape[2:]])))
+    return op.emit(exact_reshape(op.x(), relax.ShapeExpr([shape[0], groups, each, *shape[2:]])))
 
 
 @converter("LRN")

@@ -9,6 +9,7 @@ from tvm import relax
 from tvm.relax import op as R
 
 from frontends.computations.arg_reduce import arg_extremum
+from frontends.computations.exact_reshape import exact_reshape
 from frontends.computations.reduce import REDUCTIONS, kept_dims, reduce_axes
 from frontends.computations.scan import cumulate
 from frontends.onnx.dims import is_static
@@ -147,10 +148,10 @@ def cumulative(op: Op) -> relax.Expr:
         "exclusive": bool(op.attr("exclusive", 0)),
         "reverse": bool(op.attr("reverse", 0)),
     }
-    flat = op.emit(R.reshape(op.x(), relax.ShapeExpr([op.arithmetic.product(dims)])))
+    flat = op.emit(exact_reshape(op.x(), relax.ShapeExpr([op.arithmetic.product(dims)])))
     given = [op.x(1)] if axis is None else []
     result = op.te(
         lambda x, *rest: cumulate(x, rest[-1], rest[0] if axis is None else axis, **options),
         flat, *given, dims=dims,
     )  # fmt: skip
-    return R.reshape(result, relax.ShapeExpr(dims))
+    return exact_reshape(result, relax.ShapeExpr(dims))

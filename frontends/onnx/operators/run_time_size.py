@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tvm import relax
 from tvm.relax import op as R
 
+from frontends.computations.exact_reshape import exact_reshape
 from frontends.errors import InvalidModel
 from frontends.onnx.dims import Dim
 from frontends.onnx.op import Op
@@ -33,7 +34,7 @@ def run_time_size(op: Op, place: int) -> Dim:
         if len(known) != 1:
             raise InvalidModel(f"input {place} must hold one number, not {len(known)}")
         return known[0]
-    number = op.emit(R.reshape(op.x(place), relax.ShapeExpr([1])))
+    number = op.emit(exact_reshape(op.x(place), relax.ShapeExpr([1])))
     if op.dtype(place) != "int64":
         number = op.emit(R.astype(number, "int64"))
     return counted(op, number)
@@ -43,7 +44,7 @@ def as_rows(op: Op, x: relax.Expr, dims: Sequence[Dim], axis: int) -> relax.Expr
     """Return a tensor of shape `dims` as (outer, length of `axis`, inner): a view."""
     product = op.arithmetic.product
     shape = [product(dims[:axis]), dims[axis], product(dims[axis + 1 :])]
-    return op.emit(R.reshape(x, relax.ShapeExpr(shape)))
+    return op.emit(exact_reshape(x, relax.ShapeExpr(shape)))
 
 
 def parts(op: Op, together: relax.Expr, number: int) -> list[relax.Expr]:

@@ -6,6 +6,7 @@ import numpy as np
 from tvm import relax
 from tvm.relax import op as R
 
+from frontends.computations.exact_reshape import exact_reshape
 from frontends.computations.gather import gather
 from frontends.computations.non_max_suppression import selected_boxes, suppress
 from frontends.computations.selection import count_nonzero, nonzero
@@ -36,7 +37,7 @@ def compress(op: Op) -> relax.Expr:
         x, axis, length = op.x(), op.axis(0), op.shape()[op.axis(0)]
     else:
         length = op.arithmetic.product(op.shape())
-        x, axis = op.emit(R.reshape(op.x(), relax.ShapeExpr([length]))), 0
+        x, axis = op.emit(exact_reshape(op.x(), relax.ShapeExpr([length]))), 0
     known = op.constant(1)
     if known is not None:
         places = np.nonzero(known)[0].astype("int64")
@@ -54,7 +55,7 @@ def compress(op: Op) -> relax.Expr:
     return op.te(
         lambda t, i: gather(t, i, axis),
         x,
-        op.emit(R.reshape(found, relax.ShapeExpr([count]))),
+        op.emit(exact_reshape(found, relax.ShapeExpr([count]))),
         name="compress",
     )
 
@@ -78,7 +79,7 @@ def unique(op: Op) -> list[relax.Expr | None]:
     )  # fmt: skip
     first, inverse, sizes = parts(op, described, 3)
     rows = op.te(lambda t, i: gather(t, i, 1), x, first, name="unique")
-    values = R.reshape(rows, relax.ShapeExpr([*before, count, *after]))
+    values = exact_reshape(rows, relax.ShapeExpr([*before, count, *after]))
     return [op.emit(values), first, inverse, sizes][: len(op.node.output)]
 
 
@@ -92,7 +93,7 @@ def non_max_suppression(op: Op) -> relax.Expr:
     def scalar(place: int, dtype: str, default: float) -> relax.Expr:
         if not op.has(place):
             return op.const([default], dtype)
-        flat = op.emit(R.reshape(op.x(place), relax.ShapeExpr([1])))
+        flat = op.emit(exact_reshape(op.x(place), relax.ShapeExpr([1])))
         return flat if op.dtype(place) == dtype else op.emit(R.astype(flat, dtype))
 
     thresholds = [scalar(4, op.dtype(1), 0.0)] if op.has(4) else []

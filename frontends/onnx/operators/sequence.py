@@ -9,6 +9,7 @@ import onnx
 from tvm import relax, te, tirx
 from tvm.relax import op as R
 
+from frontends.computations.exact_reshape import exact_reshape
 from frontends.errors import InvalidModel, UnsupportedOperator
 from frontends.onnx.dims import Dim, is_static
 from frontends.onnx.op import Op, normalize_axis
@@ -73,11 +74,11 @@ def sequence_at(op: Op) -> Any:
         if not same:
             raise op.unsupported("a position known only at run time, among different shapes")
     rows = [
-        op.emit(R.reshape(op.builder.expression(item), relax.ShapeExpr([1, *shape])))
+        op.emit(exact_reshape(op.builder.expression(item), relax.ShapeExpr([1, *shape])))
         for item in items
     ]
     stacked = op.emit(R.concat(rows, 0)) if len(rows) > 1 else rows[0]
-    flat = op.emit(R.reshape(op.x(1), relax.ShapeExpr([1])))
+    flat = op.emit(exact_reshape(op.x(1), relax.ShapeExpr([1])))
 
     def compute(x: te.Tensor, position: te.Tensor) -> te.Tensor:
         index = position(0).astype("int64")
@@ -155,7 +156,7 @@ def concat_from_sequence(op: Op) -> Any:
         for place, item in enumerate(items):
             dims = list(item.shape)
             dims.insert(axis, 1)
-            shaped = op.emit(R.reshape(op.builder.expression(item), relax.ShapeExpr(dims)))
+            shaped = op.emit(exact_reshape(op.builder.expression(item), relax.ShapeExpr(dims)))
             pieces[place] = Value("", item.dtype, expr=shaped)
     if len(pieces) == 1:
         return pieces[0]

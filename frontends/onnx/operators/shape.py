@@ -10,6 +10,7 @@ from tvm.relax import op as R
 
 from frontends.computations import run_time_dims
 from frontends.computations.broadcast import broadcast_loosely
+from frontends.computations.exact_reshape import exact_reshape
 from frontends.errors import InvalidModel
 from frontends.onnx.dims import Dim, all_static, is_static
 from frontends.onnx.op import Op, normalize_axis
@@ -39,7 +40,7 @@ def reshape_to(op: Op, x: relax.Expr, dims: list[Dim]) -> relax.Expr:
         op.arithmetic.equal(have, want) for have, want in zip(current, dims, strict=True)
     ):
         return x
-    return R.reshape(x, relax.ShapeExpr(dims))
+    return exact_reshape(x, relax.ShapeExpr(dims))
 
 
 @converter("Reshape")
@@ -275,10 +276,22 @@ def expand(op: Op) -> Any:
     return R.broadcast_to(op.x(), relax.ShapeExpr(dims))
 
 
-@converter("Tile")
+@converter("Tile", since=1)
+def tile_along_axis(op: Op) -> relax.Expr:
+    """Repeat the whole tensor `tiles` times along one axis, both inputs numbers (opset 1 to 5)."""
+    (count,), (axis,) = op.ints(1, "number of tiles"), op.ints(2, "axis")
+    repeats = [1] * op.ndim(0)
+    repeats[normalize_axis(axis, len(repeats))] = count
+    return _tile(op, repeats)
+
+
+@converter("Tile", since=6)
 def tile(op: Op) -> relax.Expr:
     """Repeat the whole tensor along each axis."""
-    repeats = op.runtime_dims(1)
+    return _tile(op, op.runtime_dims(1))
+
+
+def _tile(op: Op, repeats: list[Dim]) -> relax.Expr:
     if all_static(repeats) and all(int(count) > 0 for count in repeats):
         return R.tile(op.x(), [int(count) for count in repeats])
 
@@ -327,9 +340,9 @@ def depth_to_space(op: Op) -> relax.Expr:
         split, axes = [n, block, block, left, h, w], [0, 3, 4, 1, 5, 2]
     else:
         split, axes = [n, left, block, block, h, w], [0, 1, 4, 2, 5, 3]
-    x = op.emit(R.reshape(op.x(), relax.ShapeExpr(split)))
+    x = op.emit(exact_reshape(op.x(), relax.ShapeExpr(split)))
     x = op.emit(R.permute_dims(x, axes))
-    return R.reshape(x, relax.ShapeExpr([n, left, h * block, w * block]))
+    return exact_reshape(x, relax.ShapeExpr([n, left, h * block, w * block]))
 
 
 @converter("SpaceToDepth")
@@ -338,7 +351,7 @@ def space_to_depth(op: Op) -> relax.Expr:
     n, c, h, w = op.shape()
     block = int(op.attr("blocksize"))
     rows, columns = op.arithmetic.truncdiv(h, block), op.arithmetic.truncdiv(w, block)
-    x = op.emit(R.reshape(op.x(), relax.ShapeExpr([n, c, rows, block, columns, block])))
+    x = op.emit(exact_reshape(op.x(), relax.ShapeExpr([n, c, rows, block, columns, block])))
     depth_first = op.attr("mode", "DCR") == "DCR"  # an attribute since opset 28
     x = op.emit(R.permute_dims(x, [0, 3, 5, 1, 2, 4] if depth_first else [0, 1, 3, 5, 2, 4]))
-    return R.reshape(x, relax.ShapeExpr([n, c * block * block, rows, columns]))
+    return exact_reshape(x, relax.ShapeExpr([n, c * block * block, rows, columns]))

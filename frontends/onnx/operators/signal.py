@@ -9,6 +9,7 @@ import onnx
 from tvm import relax
 from tvm.relax import op as R
 
+from frontends.computations.exact_reshape import exact_reshape
 from frontends.computations.fourier import (
     MAX_MATRIX_LENGTH,
     Transform,
@@ -50,18 +51,18 @@ def _dft_along_unknown(op: Op) -> relax.Expr:
     rank, pieces = len(shape), shape[-1]
     same_size = not op.has(1) and not transform.onesided
     wanted = [run_time_size(op, 1)] if op.has(1) else []
-    axis = op.emit(R.reshape(op.x(2), relax.ShapeExpr([1])))
+    axis = op.emit(exact_reshape(op.x(2), relax.ShapeExpr([1])))
     sizes = op.te(
         lambda a, dims: sizes_along(a, dims[: rank - 1], transform, *dims[rank - 1 :]),
         axis, name="sizes_along", dims=[*shape[:-1], *wanted],
     )  # fmt: skip
     outer, given, inner, length, *results = read_sizes(op, sizes)
-    x = op.emit(R.reshape(op.x(), relax.ShapeExpr([outer, given, inner, pieces])))
+    x = op.emit(exact_reshape(op.x(), relax.ShapeExpr([outer, given, inner, pieces])))
     x = op.emit(R.permute_dims(x, [0, 2, 1, 3]))
     y = transform_rows(op, x, [outer, inner, given, pieces], length, transform)
     y = op.emit(R.permute_dims(y, [0, 2, 1, 3]))
     results = shape[:-1] if same_size else results
-    return R.reshape(y, relax.ShapeExpr([*results, 1 if transform.is_real else 2]))
+    return exact_reshape(y, relax.ShapeExpr([*results, 1 if transform.is_real else 2]))
 
 
 def _dft(op: Op, axis: int) -> relax.Expr:
@@ -104,17 +105,17 @@ def transform_rows(
     short = is_static(length) and is_static(given)
     if short and max(length, given) <= MAX_MATRIX_LENGTH:
         matrix = transform_matrix(int(given), int(pieces), int(length), transform)
-        flat = op.emit(R.reshape(x, relax.ShapeExpr([*outer, given * pieces])))
+        flat = op.emit(exact_reshape(x, relax.ShapeExpr([*outer, given * pieces])))
         result = op.emit(R.matmul(flat, op.const(matrix, wide)))
     else:
         rows = op.arithmetic.product(outer)
-        flat = op.emit(R.reshape(x, relax.ShapeExpr([rows, given, pieces])))
+        flat = op.emit(exact_reshape(x, relax.ShapeExpr([rows, given, pieces])))
         together = op.te(
             lambda data, dims: fast_transform(data, dims[0], transform),
             flat, name="fast_fourier_transform", dims=[length],
         )  # fmt: skip
         result = parts(op, together, 1)[0]
-    result = op.emit(R.reshape(result, relax.ShapeExpr(result_shape)))
+    result = op.emit(exact_reshape(result, relax.ShapeExpr(result_shape)))
     return result if dtype == wide else op.emit(R.astype(result, dtype))
 
 
@@ -125,7 +126,7 @@ def stft(op: Op) -> relax.Expr:
     x = op.x()
     if len(shape) == 2:  # real numbers without an axis for the parts, as PyTorch exports them
         shape = [*shape, 1]
-        x = op.emit(R.reshape(x, relax.ShapeExpr(shape)))
+        x = op.emit(exact_reshape(x, relax.ShapeExpr(shape)))
     step = run_time_size(op, 1)
     window = op.x(2) if op.has(2) else None
     if op.has(3):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tvm import relax
-from tvm.relax import op as R
 
+from frontends.computations.exact_reshape import exact_reshape
 from frontends.computations.sort import top_k
 from frontends.errors import InvalidModel
 from frontends.onnx.dims import Dim, is_static, prim
@@ -44,4 +44,4 @@ def _top_k(op: Op, k: Dim) -> list[relax.Expr]:
             lambda t, sizes: top_k(t, sizes[0], largest=largest), x, name="top_k", dims=[k]
         )
     shape = relax.ShapeExpr([*dims[:axis], k, *dims[axis + 1 :]])
-    return [R.reshape(part, shape) for part in parts(op, both, 2)]
+    return [exact_reshape(part, shape) for part in parts(op, both, 2)]

@@ -9,6 +9,7 @@ from tvm import relax
 from tvm.relax import op as R
 
 from frontends.computations.count_ngrams import count_ngrams
+from frontends.computations.exact_reshape import exact_reshape
 from frontends.errors import InvalidModel
 from frontends.onnx.op import Op
 from frontends.onnx.registry import converter
@@ -55,12 +56,12 @@ def tf_idf_vectorizer(op: Op) -> relax.Expr:
     skips = int(op.attr("max_skip_count", 0))
     counts = op.te(
         lambda x, grams, sizes, into: count_ngrams(x, grams, sizes, into, size, skips),
-        op.emit(R.reshape(x, relax.ShapeExpr(rows))),
+        op.emit(exact_reshape(x, relax.ShapeExpr(rows))),
         op.const(grams, "int64"),
         op.const([len(gram) for gram in place], "int64"),
         op.const(list(place.values()), "int64"),
     )
-    counts = op.emit(R.reshape(counts, relax.ShapeExpr(result_shape)))
+    counts = op.emit(exact_reshape(counts, relax.ShapeExpr(result_shape)))
     mode, weights = op.attr("mode"), op.attr("weights")
     if mode not in ("TF", "IDF", "TFIDF"):
         raise InvalidModel(f"unknown mode {mode!r}")

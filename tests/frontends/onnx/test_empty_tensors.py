@@ -81,6 +81,8 @@ _CASES: dict[str, tuple[str, list[np.ndarray], dict[str, Any]]] = {
     "where": ("Where", [_empty(0, 3, dtype="bool"), _empty(0, 3), _empty(0, 3)], {}),
     "triangle": ("Trilu", [_empty(0, 3)], {}),
     "reverse": ("ReverseSequence", [_empty(0, 2), np.asarray([0, 0])], {}),
+    "gather no slices": ("Gather", [np.ones((2, 2, 3), "float32"), _empty(0, dtype="int64")], {}),
+    "convolve no images": ("Conv", [_empty(0, 3, 5, 5), np.ones((4, 3, 3, 3), "float32")], {}),
     "flatten": ("Flatten", [_empty(2, 0, 3)], {}),
 }  # fmt: skip
 
@@ -115,3 +117,21 @@ def test_nothing_passes_through_a_graph() -> None:
         total, both = compiled(x=x, c=np.asarray(condition))
         np.testing.assert_array_equal(total, np.full(5, 4.0 * sum(condition)))
         assert both.shape == (2 * sum(condition), 5)
+
+
+@pytest.mark.parametrize("symbolic", [None, {0: ["a", 2, "b"]}])
+def test_selecting_nothing(symbolic: dict[int, list[int | str]] | None) -> None:
+    """Relax reads 0 in a new shape as "as before"; a converter that writes it means 0."""
+    x = np.ones((2, 2, 3), "float32")
+    inputs = [x, np.asarray([0], "int64")]
+    found = run_compiled(node_model("TopK", inputs, 2, [1], axis=2, symbolic=symbolic), inputs)
+    assert [(part.shape, part.dtype) for part in found] == [
+        ((2, 2, 0), np.dtype("float32")),
+        ((2, 2, 0), np.dtype("int64")),
+    ]
+
+
+def test_nothing_has_no_distinct_elements() -> None:
+    inputs = [_empty(0, 3)]
+    found = run_compiled(node_model("Unique", inputs, 4), inputs)
+    assert [part.shape for part in found] == [(0,)] * 4

@@ -288,6 +288,21 @@ def test_expand_that_raises_the_rank() -> None:
     check("Tile", _floats(2, 3), constants=(np.asarray([2, 3], "int64"),))
 
 
+@pytest.mark.parametrize(("axis", "count"), [(0, 3), (1, 2), (1, 1)])
+def test_tile_along_one_axis(axis: int, count: int) -> None:
+    """The first version has a number of copies and an axis, of the data's type."""
+    x = _floats(2, 3)
+    model = make_model(
+        [helper.make_node("Tile", ["x", "tiles", "axis"], ["y"])],
+        {"x": ("float32", [2, 3])},
+        ["y"],
+        {"tiles": np.asarray(count, "float32"), "axis": np.asarray(axis, "float32")},
+        opset=1,
+    )
+    (got,) = run_imported(model, {"x": x})
+    np.testing.assert_array_equal(got, np.concatenate([x] * count, axis))
+
+
 def test_split_into_unequal_parts() -> None:
     check("Split", _floats(7, 2), outputs=3, opset=18, num_outputs=3, axis=0)
 

@@ -131,3 +131,19 @@ def test_symbolic_division_of_sizes_is_a_floor_division() -> None:
     assert arithmetic.equal(arithmetic.truncdiv(n * 4, 4), n)
     assert "floordiv" in type(arithmetic.truncdiv(n, 2)).__name__.lower()
     assert not arithmetic.is_nonnegative(n - 1)
+
+
+@pytest.mark.parametrize("fmod", [0, 1])
+def test_remainders_of_negative_sizes(fmod: int) -> None:
+    """2 - n is negative: its remainder has the sign of the divisor, with fmod that of 2 - n."""
+    initializers = dict([_constant("first", 0), _constant("two", 2), _constant("three", 3)])
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("Gather", ["s", "first"], ["n"], axis=0),
+        helper.make_node("Sub", ["two", "n"], ["left"]),
+        helper.make_node("Mod", ["left", "three"], ["y"], fmod=fmod),
+    ]
+    int64 = {"y": TensorProto.INT64}
+    model = make_model(nodes, {"x": ("float32", ["n"])}, ["y"], initializers, output_types=int64)
+    for size in (1, 2, 3, 4, 6):
+        assert_like_reference(model, {"x": np.zeros(size, "float32")})
