@@ -33,7 +33,7 @@ def check_sizes(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool
     for var, func in mod.functions.items():
         if isinstance(func, relax.Function) and _CHECKED not in (func.attrs or {}):
             placed = _place_conditions(func)
-            if placed:
+            if placed or _restated(func):
                 changed[var] = _insert(func, placed, builder)
                 checks += len(placed)
                 count += sum(len(conditions) for conditions in placed.values())
@@ -83,14 +83,17 @@ def _insert(
         call = builder.normalize(relax.Call(callee, symbols))
         return relax.VarBinding(relax.Var("_", call.ty), call)
 
-    stated = _statements(func)
+    stated, restated = _statements(func), _restated(func)
     bindings = [check(placed[0])] if 0 in placed else []
     blocks: list[relax.BindingBlock] = []
     step = 0
     for block in func.body.blocks:
         for binding in block.bindings:
             step += 1
-            if binding.var not in stated:
+            if binding.var in restated:
+                view = relax.op.reshape(binding.value, binding.ty.shape)
+                bindings.append(relax.VarBinding(binding.var, builder.normalize(view)))
+            elif binding.var not in stated:
                 bindings.append(binding)
             if step in placed:
                 bindings.append(check(placed[step]))
@@ -114,6 +117,27 @@ def _statements(func: relax.Function) -> set[relax.Var]:
                 read -= set(relax.analysis.free_vars(binding.value))
         read -= set(relax.analysis.free_vars(func.body.body))
     return stated | read
+
+
+def _restated(func: relax.Function) -> set[relax.Var]:
+    """Return the casts that only give a tensor's sizes other names, all of them known before.
+
+    They become views. The passes that make VM instructions take a cast for a definition: where it
+    says that min(s, 64) is s, they would replace s by min(s, 64) without end.
+    """
+    known = {symbol for param in func.params for symbol in _symbols(param.ty)}
+    found = set()
+    for binding in _bindings(func):
+        if isinstance(binding, relax.MatchCast):
+            fresh = set(_symbols(binding.ty)) - known
+            known |= fresh
+            types = (binding.value.ty, binding.ty)
+            if not fresh and all(
+                isinstance(ty, relax.TensorType) and isinstance(ty.shape, relax.ShapeExpr)
+                for ty in types
+            ):
+                found.add(binding.var)
+    return found
 
 
 def _kernel(conditions: Sequence[Condition], symbols: Sequence[tirx.Var]) -> tirx.PrimFunc:

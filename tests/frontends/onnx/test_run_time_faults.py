@@ -288,3 +288,19 @@ def test_the_kind_of_a_constant_fault_is_found_while_importing() -> None:
                        output_types={"y": TensorProto.FLOAT})  # fmt: skip
     with pytest.raises(relaxc.InvalidModel, match="index 3 is out of range for 3"):
         relaxc.compile(model, threads=1, progress=False)
+
+
+def test_a_table_of_positions_shorter_than_the_text() -> None:
+    """Rows 0 to s of 8 rows are min(s, 8): a size that is s wherever the addition is defined."""
+    node = helper.make_node
+    nodes = [
+        node("Shape", ["x"], ["s"], start=1, end=2),
+        node("Slice", ["table", "zero", "s", "one"], ["rows"]),
+        node("Add", ["x", "rows"], ["sum"]),
+        node("Relu", ["sum"], ["y"]),
+    ]
+    constants = {"table": floats(1, 8, 4), "zero": np.asarray([0]), "one": np.asarray([1])}
+    model = make_model(
+        nodes, {"x": ("float32", ["b", "s", 4])}, ["y"], initializers=constants, opset=18
+    )
+    check(model, {"x": floats(2, 8, 4)}, [{"x": floats(2, 9, 4)}])
