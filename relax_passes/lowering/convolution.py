@@ -11,11 +11,15 @@ import tvm
 from tvm import relax, te
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from relax_passes.analysis.definitions import operator_name
-from relax_passes.lowering.read_in_place import InPlace, read_in_place
+from relax_passes.analysis.definitions import axes_of, operator_name
+from relax_passes.lowering.read_in_place import InPlace, LookUp, read_in_place, transpose_step
 from relax_passes.lowering.rule import LoweringRule, default_lowering, is_float32, static_shape
 from relax_passes.pass_base import PassContext
 from relax_passes.rewrite_functions import definition_of, rewrite_functions
+
+# An image of so few channels is read in NCHW: each element is loaded alone in either layout.
+_FEW_CHANNELS = 4
+_CHANNELS_LAST = [0, 1, 3, 4, 2]  # of (N, C/x, x, H, W), which is NCHW cut into blocks
 
 
 def _two(values: Sequence[int]) -> tuple[int, int]:
@@ -34,7 +38,7 @@ def _four(padding: list[int]) -> tuple[int, int, int, int]:
 
 
 def lower_sliced_convolutions(mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
-    """Lower the convolutions of slices: they read whole channel blocks where these lie.
+    """Lower the convolutions of slices and of images: they read their operand where it lies.
 
     This runs on graph operators, before the general lowering makes kernels of the slices.
     """
@@ -55,11 +59,30 @@ class _SlicedConvolutions(PyExprMutator):
         call = self.visit_expr_post_order(call)
         if operator_name(call) != "nn.conv2d" or not _is_blocked(call):
             return call
-        data = read_in_place(lambda value: definition_of(self, value), call.args[0])
+
+        def look_up(value: relax.Expr) -> relax.Expr:
+            return definition_of(self, value)
+
+        data = _unblocked_image(look_up, call, read_in_place(look_up, call.args[0]))
         if not data.steps:
             return call
         self.count += 1
         return _blocked_conv2d(self.builder_, call, data)
+
+
+def _unblocked_image(look_up: LookUp, call: tvm.ir.Call, data: InPlace) -> InPlace:
+    """Look through the transform of a network's input to a blocked layout of few channels.
+
+    A stem convolution then takes the image as it is, and its border is the only copy of it.
+    """
+    blocked = look_up(data.source)
+    if int(call.attrs.groups) != 1 or operator_name(blocked) != "permute_dims":
+        return data
+    shape = blocked.ty.shape
+    few = isinstance(shape[-1], tvm.tirx.IntImm) and int(shape[-1]) <= _FEW_CHANNELS
+    if blocked.ty.ndim != 5 or axes_of(blocked) != _CHANNELS_LAST or not few:
+        return data
+    return InPlace(blocked.args[0], (*data.steps, transpose_step(_CHANNELS_LAST)))
 
 
 def _conv2d(bb: relax.BlockBuilder, call: tvm.ir.Call) -> relax.Expr:

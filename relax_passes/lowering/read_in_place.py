@@ -41,7 +41,7 @@ def read_in_place(look_up: LookUp, value: relax.Expr) -> InPlace:
         call = look_up(value)
         name = operator_name(call)
         if name == "permute_dims" and axes_of(call)[-1] == call.ty.ndim - 1:
-            steps.append(_transpose(axes_of(call)))
+            steps.append(transpose_step(axes_of(call)))
         elif name == "strided_slice" and slice_of_one_axis(call) is not None:
             axis, begin, end = slice_of_one_axis(call) or (0, 0, 0)
             steps.append(_slice(axis, begin, end))
@@ -50,7 +50,8 @@ def read_in_place(look_up: LookUp, value: relax.Expr) -> InPlace:
         value = call.args[0]
 
 
-def _transpose(order: list[int]) -> Callable[[Any], OperandView]:
+def transpose_step(order: list[int]) -> Callable[[Any], OperandView]:
+    """Return the step from a tensor to its transpose with the axes in `order`."""
     return lambda source: transposed(source, order)
 
 

@@ -11,8 +11,10 @@ from tvm import relax
 
 from relax_passes.assign_layout import assign_layout
 from relax_passes.blocked_layout import choose_block, pack_constant, pack_kernel
+from relax_passes.eliminate_dead_code import eliminate_dead_code
 from relax_passes.lower_operators import lower_operators
-from tests.relax_passes.pass_checks import check, context, module, normal, operators, weights
+from tests.relax_passes.lowered_modules import structure
+from tests.relax_passes.pass_checks import check, context, module, normal, operators, run, weights
 
 R = relax.op
 Emit = Callable[[relax.Expr], relax.Expr]
@@ -221,3 +223,29 @@ def test_packing_moves_each_element_to_its_place() -> None:
     bias = np.arange(16).reshape(16, 1, 1)
     assert pack_constant(bias, 8).shape == (1, 2, 1, 1, 8)
     assert pack_constant(bias, 8)[0, 1, 0, 0, 3] == 11
+
+
+@pytest.mark.parametrize(
+    ("channels", "groups", "padding", "copied"),
+    [
+        (3, 1, 1, 0),
+        (1, 1, 0, 0),
+        (4, 1, 0, 0),
+        (5, 1, 1, 1),  # vectors of channels pay for a transform
+        (3, 3, 1, 1),  # a depthwise convolution computes on vectors of channels
+    ],
+)
+def test_a_convolution_takes_an_image_of_few_channels_as_it_is(
+    channels: int, groups: int, padding: int, copied: int
+) -> None:
+    def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        kernel = weights(6 if groups == 1 else channels, channels // groups, 3, 3)
+        return R.nn.conv2d(x, kernel, strides=2, padding=padding, groups=groups)
+
+    shape = (2, channels, 11, 13)
+    blocked, _ = assign_layout(module(shape, build), context())
+    image = normal(*shape)
+    mod = check(lower_operators, blocked, image, reference=run(module(shape, build), image))
+    kernels = structure(eliminate_dead_code(mod, context())[0])
+    before_the_result = kernels[: next(i for i, n in enumerate(kernels) if "conv2d" in n)]
+    assert sum(name.startswith("transpose") for name in before_the_result) == copied
