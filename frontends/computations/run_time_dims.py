@@ -13,6 +13,7 @@ from tvm import te, tirx
 
 from frontends.computations.kernel import Scalar, index, kernel, product, serial, when
 
+_CROP_ALL = -(2**60)  # more than any tensor has on an axis
 Dim = Any  # an integer or a TIR expression
 
 
@@ -88,30 +89,38 @@ def squeezed_dims(axes: te.Tensor, have: Sequence[Dim]) -> te.Tensor:
 def pads_of_all_axes(pads: te.Tensor, axes: te.Tensor, rank: int) -> te.Tensor:
     """Spread the pads of some axes over all: int64[2 * k] and int64[k] to int64[2 * rank].
 
-    The first half is what is added in front of each axis, the second behind.
+    The first half is what is added in front of each axis, the second behind. An axis that does not
+    exist makes the first size negative.
     """
     count = int(axes.shape[0])
 
     def body(ins: list[Any], outs: list[Any]) -> None:
         with serial(2 * rank) as place:
             outs[0][place] = index(0)
+        exist = Scalar(1)
         with serial(count) as number:
             axis = Scalar(_from_front(ins[1][number], rank))
+            with when(tirx.any(axis() < 0, axis() >= rank)):
+                exist.set(0)
             with when(tirx.all(axis() >= 0, axis() < rank)):
                 outs[0][axis()] = index(ins[0][number])
                 outs[0][axis() + rank] = index(ins[0][number + count])
+        with when(exist() == 0):
+            outs[0][0] = index(_CROP_ALL)
 
     return kernel([pads, axes], [((2 * rank,), "int64")], body, "pads_of_all_axes")[0]
 
 
 def padded_dims(pads: te.Tensor, have: Sequence[Dim]) -> te.Tensor:
-    """Return the shape of a padded tensor; `pads` (int64[2 * rank]) may be negative."""
+    """Return the shape of a padded tensor; `pads` (int64[2 * rank]) may be negative.
+
+    A size is negative where more is cropped than there is.
+    """
     rank = len(have)
 
     def body(ins: list[Any], outs: list[Any]) -> None:
         for place, dim in enumerate(have):
-            total = index(ins[0][place]) + index(dim) + index(ins[0][rank + place])
-            outs[0][place] = tirx.max(total, index(0))
+            outs[0][place] = index(ins[0][place]) + index(dim) + index(ins[0][rank + place])
 
     return kernel([pads], [((rank,), "int64")], body, "padded_dims")[0]
 

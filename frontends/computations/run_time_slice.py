@@ -9,6 +9,11 @@ from tvm import te, tirx
 
 from frontends.computations.kernel import Scalar, index, kernel, serial, when
 
+# A longer step selects one element, as this one does, and -(-(2**63)) is no int64.
+_LONGEST = 2**47
+# A count that whoever reads it as a size refuses.
+_INVALID = -1
+
 
 def plan_slice(
     starts: te.Tensor,
@@ -19,13 +24,14 @@ def plan_slice(
 ) -> list[te.Tensor]:
     """Return count, first index and step of each axis: three int64[rank].
 
-    Bounds may count from the end and lie outside; they are clamped as ONNX's Slice says.
+    Bounds may count from the end and lie outside; they are clamped as ONNX's Slice says. A step of
+    0 and an axis that does not exist give a count of -1.
 
     Args:
         starts: [k], first indices.
         ends: [k], indices not reached.
         axes: [k], the axes sliced, none twice; the first k axes by default.
-        steps: [k], never zero; 1 by default.
+        steps: [k]; 1 by default.
         have: The tensor's dimensions.
     """
     rank, number_of_axes = len(have), int(starts.shape[0])
@@ -42,7 +48,8 @@ def plan_slice(
             chosen = Scalar(axis)
             with when(tirx.all(chosen() >= 0, chosen() < rank)):
                 length = Scalar(counts[chosen()])
-                step = Scalar(index(1) if steps is None else index(ins[-1][number]))
+                given_step = index(1) if steps is None else index(ins[-1][number])
+                step = Scalar(tirx.max(tirx.min(given_step, _LONGEST), -_LONGEST))
                 forward = step() > 0
                 highest = tirx.Select(forward, length(), length() - 1)
                 lowest = tirx.Select(forward, index(0), index(-1))
@@ -53,9 +60,14 @@ def plan_slice(
                 span = Scalar(tirx.Select(forward, last() - first(), first() - last()))
                 stride = tirx.max(tirx.Select(forward, step(), -step()), index(1))
                 count = Scalar(tirx.max(tirx.floordiv(span() + stride - 1, stride), index(0)))
-                counts[chosen()] = tirx.Select(length() > 0, count(), index(0))
+                # An axis that was refused stays so.
+                counts[chosen()] = tirx.Select(length() > 0, count(), length())
                 firsts[chosen()] = first()
                 strides[chosen()] = step()
+                with when(step() == 0):
+                    counts[chosen()] = index(_INVALID)
+            with when(tirx.any(chosen() < 0, chosen() >= rank)):
+                counts[0] = index(_INVALID)
 
     shapes = [((rank,), "int64")] * 3
     return list(kernel(given, shapes, body, "plan_slice"))

@@ -77,7 +77,12 @@ SIZES: list[tuple[str, Inputs, list[int], list[list[int]]]] = [
     ("Expand", {"x": ("float32", [1, 1])}, [2, 3], [[2**31, 2**31], [-2, 1]]),
     ("Tile", {"x": ("float32", ["n", 3])}, [2, 2], [[2**61, 1], [-1, 1], [2**40, 2**40]]),
     ("Reshape", {"x": ("float32", ["n", 3])}, [3, 2], [[2**33, 2**33], [5, 2], [-1, 4], [-1, -1]]),
-    ("Pad", {"x": ("float32", ["n", 3])}, [1, 0, 0, 1], [[2**62, 0, 0, 0], [2**40, 2**40, 0, 0]]),
+    (
+        "Pad",
+        {"x": ("float32", ["n", 3])},
+        [1, 0, 0, 1],
+        [[2**62, 0, 0, 0], [2**40, 2**40, 0, 0], [0, 0, 0, -5]],
+    ),
     ("Resize", {"x": ("float32", ["n", 3])}, [4, 6], [[2**40, 2**40], [-1, 2]]),
     ("OneHot", {"x": ("int64", ["n", 3])}, [4], [[2**62], [-3]]),
     ("TopK", {"x": ("float32", ["n", 3])}, [2], [[4], [-1], [2**62]]),
@@ -107,6 +112,30 @@ def test_sizes_given_at_run_time(
         return feeds
 
     check(model, feed(good), [feed(sizes) for sizes in bad])
+
+
+def test_slices_that_select_nothing_sensible() -> None:
+    """A step of 0, an axis that does not exist; -(2**63) is a step like any other."""
+    inputs: Inputs = {"x": ("float32", ["n", 3])}
+    inputs |= {name: ("int64", [2]) for name in ("starts", "ends", "axes", "steps")}
+
+    def feed(axes: list[int], steps: list[int]) -> Feed:
+        numbers = {"starts": [-1, 2], "ends": [-(2**63), -9], "axes": axes, "steps": steps}
+        return {"x": floats(4, 3), **{name: np.array(given) for name, given in numbers.items()}}
+
+    bad = [feed([0, 1], [-1, 0]), feed([0, 2], [-1, -1]), feed([-3, 0], [-1, -1])]
+    check(model_of("Slice", inputs), feed([0, -1], [-(2**63), -2]), bad)
+
+
+def test_pads_of_axes_that_do_not_exist() -> None:
+    inputs: Inputs = {"x": ("float32", ["n", 3]), "pads": ("int64", [4]), "axes": ("int64", [2])}
+    model = model_of("Pad", inputs)
+    model.graph.node[0].input.insert(2, "")
+
+    def feed(axes: list[int]) -> Feed:
+        return {"x": floats(4, 3), "pads": np.array([1, 0, 0, 2]), "axes": np.array(axes)}
+
+    check(model, feed([-1, 0]), [feed([2, 0]), feed([0, -3])])
 
 
 def test_a_product_of_input_sizes_that_overflows() -> None:
