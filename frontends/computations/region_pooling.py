@@ -133,13 +133,14 @@ def roi_align(
 
 
 def roi_max_pool(
-    x: te.Tensor, rois: te.Tensor, *, output: tuple[int, int], scale: float
+    x: te.Tensor, rois: te.Tensor, images: te.Tensor, *, output: tuple[int, int], scale: float
 ) -> te.Tensor:
     """Return the maximum of each bin of each region (Girshick, "Fast R-CNN", ICCV 2015).
 
     Args:
         x: (n, c, height, width), float32 or float64.
         rois: (regions, 5): image, left, top, right, bottom; both ends belong to the region.
+        images: int64 (regions,): the image of each region, in range.
         output: Bins down and across.
         scale: From the coordinates of `rois` to pixels of `x`.
 
@@ -158,10 +159,10 @@ def roi_max_pool(
         return away.astype("int64")
 
     def body(ins: list[Any], outs: list[Any]) -> None:
-        data, boxes = ins
+        data, boxes, owner = ins
         with parallel(regions * channels) as flat:
             r, c = tirx.floordiv(flat, channels), tirx.floormod(flat, channels)
-            image = boxes[r, 0].astype("int64")
+            image = owner[r]
             with serial(output[0]) as ph, serial(output[1]) as pw:
                 ends = []
                 for axis, (place, size) in enumerate(((ph, height), (pw, width))):
@@ -185,4 +186,4 @@ def roi_max_pool(
                 outs[0][r, c, ph, pw] = best()
 
     shape = (regions, channels, *output)
-    return kernel([x, rois], [(shape, dtype)], body, "roi_max_pool")[0]
+    return kernel([x, rois, images], [(shape, dtype)], body, "roi_max_pool")[0]

@@ -16,6 +16,7 @@ from frontends.computations.exact_reshape import exact_reshape
 from frontends.computations.post_transform import transform_scores
 from frontends.errors import InvalidModel
 from frontends.onnx.dims import is_static
+from frontends.onnx.indices import indices_within
 from frontends.onnx.op import Op, numpy_dtype
 from frontends.onnx.operators.elementwise import is_float
 from frontends.onnx.registry import converter
@@ -126,7 +127,8 @@ def feature_vectorizer(op: Op) -> relax.Expr:
 def array_feature_extractor(op: Op) -> relax.Expr:
     """Take columns (elements of the last axis); a vector gives a matrix of one row."""
     count = op.arithmetic.product(op.shape(1))
-    indices = op.emit(exact_reshape(op.x(1), relax.ShapeExpr([count])))
+    given = indices_within(op, 1, [op.shape()[-1]])
+    indices = op.emit(exact_reshape(given, relax.ShapeExpr([count])))
     taken = op.emit(R.take(op.x(), indices, op.ndim() - 1))
     return R.expand_dims(taken, 0) if op.ndim() == 1 else taken
 

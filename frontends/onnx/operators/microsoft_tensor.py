@@ -20,6 +20,7 @@ from frontends.errors import InvalidModel
 from frontends.onnx.composed import compose
 from frontends.onnx.dims import all_static, is_static
 from frontends.onnx.function_body import FunctionBody
+from frontends.onnx.indices import indices_within
 from frontends.onnx.op import Op, normalize_axis
 from frontends.onnx.operators.microsoft import MICROSOFT
 from frontends.onnx.registry import converter
@@ -224,7 +225,7 @@ def crop(op: Op) -> relax.Expr:
             x, boxes, images, size=(size[0], size[1]), nearest=mode == "nearest",
             outside=float(op.attr("extrapolation_value", 0.0)),
         ),
-        op.x(0), op.x(1), op.x(2), name="crop_and_resize",
+        op.x(0), op.x(1), indices_within(op, 2, [op.shape()[0]]), name="crop_and_resize",
     )  # fmt: skip
 
 

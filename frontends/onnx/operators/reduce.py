@@ -13,6 +13,7 @@ from frontends.computations.exact_reshape import exact_reshape
 from frontends.computations.reduce import REDUCTIONS, kept_dims, reduce_axes
 from frontends.computations.scan import cumulate
 from frontends.onnx.dims import is_static
+from frontends.onnx.indices import indices_within
 from frontends.onnx.op import Op, normalize_axis
 from frontends.onnx.operators.elementwise import is_float
 from frontends.onnx.operators.run_time_size import parts, read_sizes
@@ -64,8 +65,9 @@ def _reduce_run_time(op: Op) -> relax.Expr:
     dims, keep = list(op.shape()), bool(op.attr("keepdims", 1))
     if not is_static(op.shape(1)[0]):
         raise op.unsupported("an unknown number of axes")
+    given = indices_within(op, 1, [len(dims)])
     found = op.te(
-        lambda axes, sizes: kept_dims(axes, sizes, keep=keep), op.x(1), name="kept_dims", dims=dims
+        lambda axes, sizes: kept_dims(axes, sizes, keep=keep), given, name="kept_dims", dims=dims
     )
     shape, reduced = parts(op, found, 2)
     kind = REDUCTIONS[_KINDS[op.node.op_type]]
@@ -149,7 +151,7 @@ def cumulative(op: Op) -> relax.Expr:
         "reverse": bool(op.attr("reverse", 0)),
     }
     flat = op.emit(exact_reshape(op.x(), relax.ShapeExpr([op.arithmetic.product(dims)])))
-    given = [op.x(1)] if axis is None else []
+    given = [indices_within(op, 1, [len(dims)])] if axis is None else []
     result = op.te(
         lambda x, *rest: cumulate(x, rest[-1], rest[0] if axis is None else axis, **options),
         flat, *given, dims=dims,

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from tvm import relax, te
 from tvm.relax import op as R
 
+from frontends.computations.exact_reshape import exact_reshape
 from frontends.computations.region_pooling import roi_align, roi_max_pool
 from frontends.computations.sample_points import wide_float
+from frontends.onnx.indices import checked, indices_within
 from frontends.onnx.op import Op
 from frontends.onnx.registry import converter
 
@@ -32,7 +34,7 @@ def _roi_align(op: Op, half_pixel: bool) -> relax.Expr:
     mode = str(op.attr("mode", "avg")).lower()
     if mode not in ("avg", "max"):
         raise op.unsupported(f"mode {mode!r}")
-    images = op.x(2)
+    images = indices_within(op, 2, [op.shape()[0]])
     if op.dtype(2) != "int64":
         images = op.emit(R.astype(images, "int64"))
     output = (int(op.attr("output_height", 1)), int(op.attr("output_width", 1)))
@@ -57,7 +59,14 @@ def max_roi_pool(op: Op) -> relax.Expr:
     """Take the maximum of each bin of each region."""
     down, across = (int(size) for size in op.attr("pooled_shape"))
     scale = float(op.attr("spatial_scale", 1.0))
-    return _in_wide(op, lambda x, rois: roi_max_pool(x, rois, output=(down, across), scale=scale))
+    column = op.emit(R.strided_slice(op.x(1), [1], [0], [1], assume_inbound=False))
+    column = op.emit(exact_reshape(column, relax.ShapeExpr([op.shape(1)[0]])))
+    images = checked(op, column, [op.shape()[0]], op.value(1).name or "rois")
+    return _in_wide(
+        op,
+        lambda x, rois, owner: roi_max_pool(x, rois, owner, output=(down, across), scale=scale),
+        images,
+    )
 
 
 def _in_wide(op: Op, compute: Callable[..., te.Tensor], *more: relax.Expr) -> relax.Expr:

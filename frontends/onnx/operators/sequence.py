@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import onnx
-from tvm import relax, te, tirx
+from tvm import relax, te
 from tvm.relax import op as R
 
 from frontends.computations.exact_reshape import exact_reshape
 from frontends.errors import InvalidModel, UnsupportedOperator
 from frontends.onnx.dims import Dim, is_static
+from frontends.onnx.indices import indices_within
 from frontends.onnx.op import Op, normalize_axis
 from frontends.onnx.operators.shape import reshape_to, slice_axis
 from frontends.onnx.registry import converter
@@ -78,12 +79,12 @@ def sequence_at(op: Op) -> Any:
         for item in items
     ]
     stacked = op.emit(R.concat(rows, 0)) if len(rows) > 1 else rows[0]
-    flat = op.emit(exact_reshape(op.x(1), relax.ShapeExpr([1])))
+    place = indices_within(op, 1, [len(items)])
+    flat = op.emit(exact_reshape(place, relax.ShapeExpr([1])))
 
     def compute(x: te.Tensor, position: te.Tensor) -> te.Tensor:
         index = position(0).astype("int64")
-        wrapped = tirx.Select(index < 0, index + len(items), index)
-        return te.compute(list(x.shape)[1:], lambda *i: x(wrapped, *i), name="sequence_at")
+        return te.compute(list(x.shape)[1:], lambda *i: x(index, *i), name="sequence_at")
 
     return Value(op.title, items[0].dtype, expr=op.te(compute, stacked, flat))
 

@@ -13,6 +13,7 @@ from frontends.computations.broadcast import broadcast_loosely
 from frontends.computations.exact_reshape import exact_reshape
 from frontends.errors import InvalidModel
 from frontends.onnx.dims import Dim, all_static, is_static
+from frontends.onnx.indices import indices_within
 from frontends.onnx.op import Op, normalize_axis
 from frontends.onnx.operators.run_time_size import read_sizes
 from frontends.onnx.registry import converter
@@ -115,7 +116,12 @@ def squeeze_input(op: Op) -> relax.Expr:
             raise op.unsupported("axes of unknown number")
         if count == op.ndim():
             return reshape_to(op, op.x(), [])
-        dims = op.te(run_time_dims.squeezed_dims, op.x(1), name="squeezed_dims", dims=op.shape())
+        dims = op.te(
+            run_time_dims.squeezed_dims,
+            indices_within(op, 1, [op.ndim()]),
+            name="squeezed_dims",
+            dims=op.shape(),
+        )
         return reshape_to(op, op.x(), read_sizes(op, dims))
     return _squeeze(op, op.axes(1))
 
@@ -145,7 +151,10 @@ def unsqueeze_input(op: Op) -> relax.Expr:
         if op.ndim() == 0:
             return reshape_to(op, op.x(), [1] * op.shape(1)[0])
         dims = op.te(
-            run_time_dims.unsqueezed_dims, op.x(1), name="unsqueezed_dims", dims=op.shape()
+            run_time_dims.unsqueezed_dims,
+            indices_within(op, 1, [op.ndim() + int(op.shape(1)[0])]),
+            name="unsqueezed_dims",
+            dims=op.shape(),
         )
         return reshape_to(op, op.x(), read_sizes(op, dims))
     return _unsqueeze(op, op.ints(1, "axes"))

@@ -22,6 +22,7 @@ from frontends.computations.sample_points import wide_float
 from frontends.computations.windows import cosine_window, mel_filters
 from frontends.errors import InvalidModel
 from frontends.onnx.dims import Dim, is_static
+from frontends.onnx.indices import indices_within
 from frontends.onnx.op import Op, normalize_axis
 from frontends.onnx.operators.run_time_size import parts, read_sizes, run_time_size
 from frontends.onnx.registry import converter
@@ -51,7 +52,7 @@ def _dft_along_unknown(op: Op) -> relax.Expr:
     rank, pieces = len(shape), shape[-1]
     same_size = not op.has(1) and not transform.onesided
     wanted = [run_time_size(op, 1)] if op.has(1) else []
-    axis = op.emit(exact_reshape(op.x(2), relax.ShapeExpr([1])))
+    axis = op.emit(exact_reshape(indices_within(op, 2, [rank]), relax.ShapeExpr([1])))
     sizes = op.te(
         lambda a, dims: sizes_along(a, dims[: rank - 1], transform, *dims[rank - 1 :]),
         axis, name="sizes_along", dims=[*shape[:-1], *wanted],

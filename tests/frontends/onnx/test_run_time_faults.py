@@ -138,6 +138,77 @@ def test_pads_of_axes_that_do_not_exist() -> None:
     check(model, feed([-1, 0]), [feed([2, 0]), feed([0, -3])])
 
 
+# Operator, its inputs besides the vector "p", where "p" comes among them, a good one, and bad ones.
+PLACES: list[tuple[str, Inputs, int, list[int], list[list[int]]]] = [
+    ("ReduceSum", {"x": ("float32", ["n", 3])}, 1, [-1], [[2], [-3]]),
+    ("CumSum", {"x": ("float32", ["n", 3])}, 1, [1], [[2], [-3]]),
+    ("Squeeze", {"x": ("float32", ["n", 1])}, 1, [1], [[2], [-3]]),
+    ("Unsqueeze", {"x": ("float32", ["n", 1])}, 1, [2], [[3], [-4]]),
+    (
+        "RoiAlign",
+        {"x": ("float32", ["n", 1, 4, 4]), "rois": ("float32", [1, 4])},
+        2,
+        [1],
+        [[2], [99]],
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "place", "good", "bad"), PLACES, ids=[case[0] for case in PLACES]
+)
+def test_axes_and_images_that_do_not_exist(
+    op: str, inputs: Inputs, place: int, good: list[int], bad: list[list[int]]
+) -> None:
+    model = model_of(op, {**inputs, "p": ("int64", [len(good)])})
+    del model.graph.node[0].input[:]
+    names = list(inputs)
+    model.graph.node[0].input.extend([*names[:place], "p", *names[place:]])
+
+    def feed(numbers: list[int]) -> Feed:
+        shapes = {name: [2 if n == "n" else int(n) for n in s] for name, (_, s) in inputs.items()}
+        feeds = {name: floats(*shape) for name, shape in shapes.items()}
+        return {**feeds, "p": np.array(numbers)}
+
+    check(model, feed(good), [feed(numbers) for numbers in bad])
+
+
+def test_a_region_of_an_image_that_does_not_exist() -> None:
+    inputs: Inputs = {"x": ("float32", ["n", 1, 4, 4]), "rois": ("float32", [1, 5])}
+    model = model_of("MaxRoiPool", inputs, pooled_shape=[2, 2])
+
+    def feed(image: float) -> Feed:
+        return {"x": floats(2, 1, 4, 4), "rois": np.array([[image, 0, 0, 3, 3]], "float32")}
+
+    check(model, feed(1), [feed(2), feed(1e9), feed(np.nan)])
+
+
+def test_a_column_that_does_not_exist() -> None:
+    inputs: Inputs = {"x": ("float32", ["n", 3]), "i": ("int64", [2])}
+    model = model_of("ArrayFeatureExtractor", inputs)
+    model.graph.node[0].domain = "ai.onnx.ml"
+    model.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
+
+    def feed(*columns: int) -> Feed:
+        return {"x": floats(2, 3), "i": np.array(columns)}
+
+    check(model, feed(2, 0), [feed(3, 0), feed(0, 2**40)])
+
+
+def test_an_element_that_a_sequence_does_not_have() -> None:
+    nodes = [
+        helper.make_node("SequenceConstruct", ["x", "z"], ["s"]),
+        helper.make_node("SequenceAt", ["s", "p"], ["y"]),
+    ]
+    inputs: Inputs = {"x": ("float32", [3]), "z": ("float32", [3]), "p": ("int64", [])}
+    model = make_model(nodes, inputs, ["y"])
+
+    def feed(place: int) -> Feed:
+        return {"x": floats(3), "z": floats(3) + 1, "p": np.array(place)}
+
+    check(model, feed(-1), [feed(2), feed(-3), feed(2**40)])
+
+
 def test_a_product_of_input_sizes_that_overflows() -> None:
     """No single size is absurd: 50000 ** 5 elements are."""
     nodes = [
