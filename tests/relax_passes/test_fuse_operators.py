@@ -236,17 +236,17 @@ def test_symbolic_chain_becomes_one_kernel():
 @pytest.mark.parametrize("nodes", [100, 400])
 def test_residual_chain_is_fused_in_linear_work(nodes: int, monkeypatch: pytest.MonkeyPatch):
     """P11: the nodes looked at between a node and its post-dominator grow with the nodes."""
-    from relax_passes import fuse_operators as module
+    from relax_passes.fusion_groups import Grouping
 
     looked_at = [0]
-    between = module._Grouping._nodes_between
+    between = Grouping._nodes_between
 
     def counting(self, node, target):
         found = between(self, node, target)
         looked_at[0] += len(found)
         return found
 
-    monkeypatch.setattr(module._Grouping, "_nodes_between", counting)
+    monkeypatch.setattr(Grouping, "_nodes_between", counting)
 
     def build(e, x):
         for _ in range(nodes // 2):
