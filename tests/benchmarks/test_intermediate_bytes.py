@@ -89,3 +89,19 @@ def test_a_pass_can_be_off(tmp_path: Path) -> None:
 def test_the_table_shows_the_ratio() -> None:
     row = render([("m", Traffic(3, 2000), Traffic(2, 500))]).splitlines()[-1]
     assert row == "| m | 3 | 2 | 2,000 | 500 | 0.25 |"
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "vit", "resnet50", "mobilenet_v2"])
+def test_small_models_have_fewer_bytes_than_in_onnx_runtime(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    from tests.relaxc import test_kernel_counts as models
+
+    model, _, example = models.export(
+        getattr(models, name), dynamo=name in ("bert", "gpt2", "llama")
+    )
+    onnx.save(model, str(tmp_path / "m.onnx"))
+    names = [value.name for value in model.graph.input]
+    feeds = dict(zip(names, (x.numpy() for x in example), strict=True))
+    ours, theirs = our_traffic(tmp_path / "m.onnx"), ort_traffic(tmp_path / "m.onnx", feeds)
+    assert ours.kernels <= theirs.kernels
+    assert ours.bytes < theirs.bytes

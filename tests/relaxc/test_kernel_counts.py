@@ -115,7 +115,7 @@ def kernels(model: Any) -> tuple[int, PassContext]:
         pytest.param(gpt2, True, 7 * LAYERS + 4, id="gpt2"),
         # The rotations of Q and K, and a gate, which so few rows merge with the product beside it.
         pytest.param(llama, True, 10 * LAYERS + 4, id="llama"),
-        # The patches' convolution between two transposes, the class token, and the classifier.
+        # The patches' convolution, a transpose, the class token, and the classifier.
         pytest.param(vit, False, 7 * LAYERS + 6, id="vit"),
         pytest.param(resnet50, False, 56, id="resnet50"),
         pytest.param(mobilenet_v2, False, 54, id="mobilenet_v2"),
