@@ -103,9 +103,11 @@ def schedule_kernel(
     scheduled = result.func
     if ctx.machine.kind == "llvm":
         from tir_schedules.llvm.bfloat16 import compute_bfloat16_in_float32
+        from tir_schedules.llvm.unordered_comparison import compare_unordered
         from tir_schedules.llvm.vector_math import lower_math
 
-        scheduled = lower_math(compute_bfloat16_in_float32(scheduled))
+        scheduled = compute_bfloat16_in_float32(compare_unordered(scheduled))
+        scheduled = lower_math(scheduled)
     scheduled = bind_names_once(scheduled)
     if operands:
         scheduled = scheduled.with_attr(IN_PLACE_OPERANDS, operands)

@@ -101,17 +101,22 @@ def _check_opsets(model: onnx.ModelProto, file: str) -> None:
 
 
 def _move_foreign(skeleton: onnx.ModelProto) -> None:
-    """Move operators of others that exporters write into ONNX's domain to one without schemas.
+    """Move operators that exporters write into ONNX's domain to one without schemas.
 
-    SimplifiedLayerNormalization is one: ONNX Runtime takes it there, onnx's checker does not.
+    SimplifiedLayerNormalization is one, and so are versions that were deprecated after models had
+    been written with them, such as GroupNormalization of opset 18: ONNX Runtime takes both, onnx's
+    checker does not.
     """
-    foreign = [
-        node
-        for nodes in (skeleton.graph.node, *(function.node for function in skeleton.functions))
-        for node in all_nodes(nodes)
-        if normalize_domain(node.domain) == "" and not onnx.defs.has(node.op_type)
-        and find_converter("", node.op_type, 1 << 30) is not None
-    ]  # fmt: skip
+    foreign = []
+    for holder in (skeleton, *skeleton.functions):
+        nodes = skeleton.graph.node if holder is skeleton else holder.node
+        versions = {normalize_domain(opset.domain): opset.version for opset in holder.opset_import}
+        foreign += [
+            node for node in all_nodes(nodes)
+            if normalize_domain(node.domain) == ""
+            and find_converter("", node.op_type, 1 << 30) is not None
+            and not _has_schema(node.op_type, versions.get("", 1))
+        ]  # fmt: skip
     if not foreign:
         return
     for node in foreign:
@@ -119,6 +124,16 @@ def _move_foreign(skeleton: onnx.ModelProto) -> None:
     for holder in (skeleton, *skeleton.functions):
         if all(opset.domain != FOREIGN for opset in holder.opset_import):
             holder.opset_import.append(onnx.helper.make_opsetid(FOREIGN, 1))
+
+
+def _has_schema(name: str, opset: int) -> bool:
+    """Tell whether onnx's checker takes an operator; it refuses deprecated versions."""
+    if not onnx.defs.has(name):
+        return False
+    try:
+        return not onnx.defs.get_schema(name, opset, "").deprecated
+    except onnx.defs.SchemaError:
+        return True  # newer than the opset: the checker says so
 
 
 def _check_schema(model: onnx.ModelProto, file: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 from onnx.numpy_helper import saturate_cast
 
+import relaxc
 from frontends.errors import UnsupportedOperator
 from frontends.onnx import import_onnx
 from tests.frontends.onnx.quantized_models import run_compiled, single_node
@@ -159,3 +160,16 @@ def test_computing_on_stored_elements_is_refused() -> None:
     model, _ = single_node("QuickGelu", [x], [kind], domain="com.microsoft")
     with pytest.raises(UnsupportedOperator, match="float8_e4m3fn"):
         import_onnx(model)
+
+
+@pytest.mark.parametrize("source", ["float16", "float32", "float64"])
+def test_only_zero_is_false(source: str) -> None:
+    x = np.asarray([np.nan, 0.0, -0.0, 1e-7, -2.0, np.inf, -np.inf], source)
+    model = make_model(
+        [helper.make_node("Cast", ["x"], ["y"], to=TensorProto.BOOL)],
+        {"x": (source, x.shape)},
+        ["y"],
+        output_types={"y": TensorProto.BOOL},
+    )
+    compiled = relaxc.compile(model, threads=1, progress=False)
+    np.testing.assert_array_equal(compiled(x), x.astype("bool"))
