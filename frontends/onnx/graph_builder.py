@@ -177,6 +177,7 @@ class GraphBuilder:
         opset = self._opsets.get(domain, 1)
         try:
             values = self._convert_any(node, domain, opset, inputs)
+            _check_sizes(values)
         except (InvalidModel, UnsupportedOperator) as error:
             if error.node is not None:
                 raise
@@ -378,6 +379,13 @@ class GraphBuilder:
     def fresh_symbol(self, hint: str) -> tirx.Var:
         """Return a new symbolic dimension."""
         return self._shapes.fresh(hint)
+
+
+def _check_sizes(results: Sequence[Value]) -> None:
+    """Refuse results of negative size, such as those of a window larger than its image."""
+    for tensor in tensors_of(results):
+        if any(is_static(size) and size < 0 for size in tensor.shape):
+            raise InvalidModel(f"the result's shape {tuple(tensor.shape)} is negative")
 
 
 def _title(node: onnx.NodeProto) -> str:

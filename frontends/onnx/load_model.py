@@ -15,7 +15,7 @@ from frontends.errors import InvalidModel, UnsupportedOperator
 from frontends.onnx.check_graph import check_graph
 from frontends.onnx.check_tensors import check_tensors
 from frontends.onnx.external_data import load_external_data
-from frontends.onnx.registry import find_converter, normalize_domain
+from frontends.onnx.registry import normalize_domain
 from frontends.onnx.subgraphs import all_nodes, subgraphs_of
 
 __all__ = ["load_model", "subgraphs_of"]
@@ -105,7 +105,7 @@ def _move_foreign(skeleton: onnx.ModelProto) -> None:
 
     SimplifiedLayerNormalization is one, and so are versions that were deprecated after models had
     been written with them, such as GroupNormalization of opset 18: ONNX Runtime takes both, onnx's
-    checker does not.
+    checker does not. What nobody knows is listed later, with all else that is unsupported.
     """
     foreign = []
     for holder in (skeleton, *skeleton.functions):
@@ -114,7 +114,6 @@ def _move_foreign(skeleton: onnx.ModelProto) -> None:
         foreign += [
             node for node in all_nodes(nodes)
             if normalize_domain(node.domain) == ""
-            and find_converter("", node.op_type, 1 << 30) is not None
             and not _has_schema(node.op_type, versions.get("", 1))
         ]  # fmt: skip
     if not foreign:

@@ -155,12 +155,13 @@ def test_constant_nodes_are_folded() -> None:
     np.testing.assert_array_equal(result, np.full(3, 2.0, "float32"))
 
 
-def test_all_unsupported_operators_are_listed_with_counts() -> None:
+@pytest.mark.parametrize("domain", ["custom", ""])
+def test_all_unsupported_operators_are_listed_with_counts(domain: str) -> None:
     model = make_model(
         [
-            helper.make_node("Foo", ["x"], ["a"], name="foo1", domain="custom"),
-            helper.make_node("Foo", ["a"], ["b"], name="foo2", domain="custom"),
-            helper.make_node("Bar", ["b"], ["y"], name="bar", domain="custom"),
+            helper.make_node("Foo", ["x"], ["a"], name="foo1", domain=domain),
+            helper.make_node("Foo", ["a"], ["b"], name="foo2", domain=domain),
+            helper.make_node("Bar", ["b"], ["y"], name="bar", domain=domain),
         ],
         {"x": ("float32", [2])},
         ["y"],
@@ -169,8 +170,9 @@ def test_all_unsupported_operators_are_listed_with_counts() -> None:
     with pytest.raises(UnsupportedOperator) as caught:
         import_onnx(model)
     text = str(caught.value)
-    assert "custom.Foo (opset 1) in 2 node(s): foo1, foo2" in text
-    assert "custom.Bar (opset 1) in 1 node(s): bar" in text
+    prefix, opset = (f"{domain}.", 1) if domain else ("", 17)
+    assert f"{prefix}Foo (opset {opset}) in 2 node(s): foo1, foo2" in text
+    assert f"{prefix}Bar (opset {opset}) in 1 node(s): bar" in text
 
 
 def test_a_node_that_contradicts_itself_is_described() -> None:

@@ -324,3 +324,19 @@ def test_an_image_of_a_terabyte_is_not_tabulated() -> None:
     made = model([node], [_constant("to", [1, TERA])])
     with pytest.raises(UnsupportedOperator, match="elements"):
         import_onnx(made)
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes"),
+    [("Conv", {}), ("Conv", {"pads": [-9, 0, 0, 0]}), ("MaxPool", {"kernel_shape": [9, 9]})],
+)
+def test_a_window_larger_than_its_image(op: str, attributes: dict) -> None:
+    size = 5 if attributes.get("pads") else 2
+    inputs = {"x": ("float32", [1, 2, size, size])}
+    if op == "Conv":
+        inputs["w"] = ("float32", [2, 2, 4, 4])
+    node = helper.make_node(op, list(inputs), ["y"], name="the_node", **attributes)
+    with pytest.raises(InvalidModel, match="negative") as caught:
+        import_onnx(make_model([node], inputs, ["y"]))
+    assert caught.value.node is not None
+    assert "the_node" in caught.value.node
