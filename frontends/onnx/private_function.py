@@ -7,6 +7,7 @@ closed, and every pass may treat it as it treats `main`.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -75,6 +76,9 @@ class PrivateFunction:
     results: tuple[Value, ...]
 
 
+_DRAFTS = itertools.count()
+
+
 def parameter(name: str, dims: Sequence[Dim], dtype: str) -> relax.Var:
     """Return a function parameter of an ONNX type."""
     return relax.Var(name, relax.TensorType(list(dims), container(dtype)))
@@ -104,8 +108,9 @@ def define(
     """
     failure: Exception | None = None
     results: list[Value] = []
-    # The mark keeps the builder from taking the function for its draft, should they be equal.
-    with block.function(f"{hint}_draft", attrs={"draft": True}, private=True):
+    # The mark keeps the builder from taking the function for its draft, or an earlier draft for
+    # this one, should they be equal: the variables would be the other's.
+    with block.function(f"{hint}_draft", attrs={"draft": next(_DRAFTS)}, private=True):
         try:
             results, exprs = run()
         except Exception as error:  # noqa: BLE001 - the open blocks are closed, then it is raised

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import relaxc
 from frontends.errors import InvalidModel, UnsupportedOperator
-from tests.frontends.onnx.run_model import make_model, run_reference
+from tests.frontends.onnx.run_model import assert_like_reference, make_model, run_reference
 
 node = helper.make_node
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
@@ -309,3 +309,19 @@ def test_scan_axes_and_directions(length: int | str) -> None:
     for steps in (1, 33) if length == "t" else (length,):
         a = np.random.default_rng(1).standard_normal((int(steps), 4)).astype("float32")
         check(model, {"s0": X[0], "a": a, "b": a.T.copy()}, tolerance=1e-4)
+
+
+def test_branches_that_are_equal() -> None:
+    """Each has the same weight under the same name, and reads the same tensor from outside."""
+    weight = numpy_helper.from_array(np.ones((4, 3), "float32"), "w")
+
+    def branch() -> onnx.GraphProto:
+        result = helper.make_tensor_value_info("z", onnx.TensorProto.FLOAT, None)
+        nodes = [helper.make_node("MatMul", ["x", "w"], ["z"])]
+        return helper.make_graph(nodes, "branch", [], [result], [weight])
+
+    node = helper.make_node("If", ["c"], ["y"], then_branch=branch(), else_branch=branch())
+    model = make_model([node], {"c": ("bool", []), "x": ("float32", [2, 4])}, ["y"])
+    for condition in (True, False):
+        x = np.arange(8, dtype="float32").reshape(2, 4)
+        assert_like_reference(model, {"c": np.asarray(condition), "x": x})
