@@ -12,11 +12,9 @@ from typing import Any
 from tvm import te, tirx
 from tvm.script.ir_builder import tirx as T
 
-from frontends.computations.kernel import Scalar, as_dtype, index, kernel, parallel, product, serial
+from frontends.computations.kernel import Scalar, as_dtype, index, kernel, product, serial
 
 NAME = "checked_indices"
-# Indices that one iteration of a parallel loop checks.
-CHUNK = 1 << 14
 
 
 def checked_indices(indices: te.Tensor, sizes: Sequence[Any], message: str) -> te.Tensor:
@@ -32,18 +30,18 @@ def checked_indices(indices: te.Tensor, sizes: Sequence[Any], message: str) -> t
 
     def body(ins: list[Any], outs: list[Any]) -> None:
         rows = Scalar(tirx.floordiv(product(shape), index(columns)))
-        with parallel(tirx.floordiv(rows() + (CHUNK - 1), index(CHUNK))) as chunk:
-            outside = Scalar(0)
-            with serial(tirx.min(rows() - chunk * CHUNK, index(CHUNK))) as step:
-                for column, size in enumerate(sizes):
-                    at = (chunk * CHUNK + step) * columns + column
-                    given = index(ins[0][at])
-                    place = tirx.Select(given < 0, given + index(size), given)
-                    # Both at once, and without a branch: a negative number is a large unsigned one.
-                    fits = as_dtype(place, "uint64") < as_dtype(index(size), "uint64")
-                    outside.set(tirx.Select(fits, outside(), index(1)))
-                    outs[0][at] = as_dtype(place, dtype)
-            with T.Assert(outside() == 0, message, "IndexError"):
-                T.evaluate(0)
+        outside = Scalar(0)
+        # Not in parallel: an error raised in a worker thread is lost now and then.
+        with serial(rows()) as row:
+            for column, size in enumerate(sizes):
+                at = row * columns + column
+                given = index(ins[0][at])
+                place = tirx.Select(given < 0, given + index(size), given)
+                # Both at once, and without a branch: a negative number is a large unsigned one.
+                fits = as_dtype(place, "uint64") < as_dtype(index(size), "uint64")
+                outside.set(tirx.Select(fits, outside(), index(1)))
+                outs[0][at] = as_dtype(place, dtype)
+        with T.Assert(outside() == 0, message, "IndexError"):
+            T.evaluate(0)
 
     return kernel([indices], [(tuple(shape), dtype)], body, NAME)[0]

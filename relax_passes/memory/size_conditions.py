@@ -146,6 +146,11 @@ def _approximate(size: Size) -> Any:
         return _approximate(size.a) - _approximate(size.b)
     if isinstance(size, tirx.Mul):
         return _approximate(size.a) * _approximate(size.b)
+    if isinstance(size, tirx.Select):
+        # TVM's integer sets, asked for the range of a shared subexpression, fail on a Select of
+        # integers under a cast; a call to if_then_else they leave alone.
+        chosen = _approximate(size.true_value), _approximate(size.false_value)
+        return tirx.if_then_else(size.condition, *chosen)
     return size.astype("float64")
 
 
