@@ -132,6 +132,22 @@ def vectorize_wide(sch: s_tir.Schedule, loop: LoopRV) -> None:
         sch.vectorize(loop)
 
 
+def vectorize_lane(sch: s_tir.Schedule, epilogue: SBlockRV, tile: LoopRV) -> None:
+    """Vectorize the lane loop of an epilogue at `tile`, and unroll the loops within the tile.
+
+    A tile of one pixel, one block or one lane has no loop for it, so that the loops cannot be
+    counted; an epilogue without loops of its own is left as it is.
+    """
+    loops = sch.get_loops(epilogue)
+    tile_var = sch.get(tile).loop_var
+    depth = next(at for at, loop in enumerate(loops) if sch.get(loop).loop_var.same_as(tile_var))
+    own = loops[depth + 1 :]
+    for loop in own[:-1]:
+        sch.unroll(loop)
+    if own:
+        vectorize_wide(sch, own[-1])
+
+
 def let_depth(node: object) -> int:
     """Return how deep the let bindings of an expression may nest once its math is lowered."""
     depth = [0]

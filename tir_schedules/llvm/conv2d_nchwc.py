@@ -14,9 +14,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tvm import s_tir, te, tirx
-from tvm.s_tir.schedule import LoopRV, SBlockRV
+from tvm.s_tir.schedule import SBlockRV
 
-from tir_schedules.llvm.blocks import constant, extents, leaf_blocks, points, vectorize_wide
+from tir_schedules.llvm.blocks import (
+    constant,
+    extents,
+    leaf_blocks,
+    points,
+    vectorize_lane,
+)
 from tir_schedules.llvm.conv_tile import choose_conv_tile, vector_registers
 from tir_schedules.llvm.register_tile import anchored_rule, tile_count
 from tir_schedules.llvm.spatial_pad import Padding, out_extent, pad_border, static
@@ -189,19 +195,6 @@ def _tile(sch: s_tir.Schedule, anchor: SBlockRV, epilogue: SBlockRV, machine: Ma
     for loop in (init_col, init_row):
         sch.unroll(loop)
     sch.vectorize(init_lane)
-
-
-def vectorize_lane(sch: s_tir.Schedule, epilogue: SBlockRV, tile: LoopRV) -> None:
-    """Vectorize the lane loop of an epilogue at `tile`, and unroll the loops within the tile.
-
-    A tile of one pixel or one block has no loop for it, so that the loops cannot be counted.
-    """
-    *_, lane = loops = sch.get_loops(epilogue)
-    tile_var = sch.get(tile).loop_var
-    depth = next(at for at, loop in enumerate(loops) if sch.get(loop).loop_var.same_as(tile_var))
-    for loop in loops[depth + 1 : -1]:
-        sch.unroll(loop)
-    vectorize_wide(sch, lane)
 
 
 RULE = anchored_rule("conv2d_nchwc", TAG, _tile)

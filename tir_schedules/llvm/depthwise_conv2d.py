@@ -12,8 +12,15 @@ from __future__ import annotations
 from tvm import s_tir, te
 from tvm.s_tir.schedule import SBlockRV
 
-from tir_schedules.llvm.blocks import constant, extents, leaf_blocks, points, vectorize_wide
-from tir_schedules.llvm.conv2d_nchwc import PARALLEL_FMAS, vectorize_lane
+from tir_schedules.llvm.blocks import (
+    constant,
+    extents,
+    leaf_blocks,
+    points,
+    vectorize_lane,
+    vectorize_wide,
+)
+from tir_schedules.llvm.conv2d_nchwc import PARALLEL_FMAS
 from tir_schedules.llvm.register_tile import anchored_rule
 from tir_schedules.llvm.spatial_pad import PAD, Padding, out_extent, pad_border, static
 from tir_schedules.machine import Machine

@@ -6,7 +6,7 @@ from tvm import s_tir, te, tirx
 from tvm.s_tir.schedule import SBlockRV
 from tvm.sym import Analyzer
 
-from tir_schedules.llvm.blocks import PARALLEL_WORK, extents, points, vectorize_wide
+from tir_schedules.llvm.blocks import PARALLEL_WORK, extents, points, vectorize_lane, vectorize_wide
 from tir_schedules.llvm.register_tile import anchored_rule
 from tir_schedules.llvm.spatial_pad import Padding, static
 from tir_schedules.machine import Machine
@@ -204,7 +204,7 @@ def _tile(sch: s_tir.Schedule, anchor: SBlockRV, epilogue: SBlockRV, machine: Ma
         sch.unroll(kx)
     vectorize_wide(sch, lane)
     sch.reverse_compute_at(epilogue, x)
-    vectorize_wide(sch, sch.get_loops(epilogue)[-1])
+    vectorize_lane(sch, epilogue, x)
     init = sch.decompose_reduction(anchor, ky)
     vectorize_wide(sch, sch.get_loops(init)[-1])
 
