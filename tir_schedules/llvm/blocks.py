@@ -138,14 +138,19 @@ def vectorize_lane(sch: s_tir.Schedule, epilogue: SBlockRV, tile: LoopRV) -> Non
     A tile of one pixel, one block or one lane has no loop for it, so that the loops cannot be
     counted; an epilogue without loops of its own is left as it is.
     """
-    loops = sch.get_loops(epilogue)
-    tile_var = sch.get(tile).loop_var
-    depth = next(at for at, loop in enumerate(loops) if sch.get(loop).loop_var.same_as(tile_var))
-    own = loops[depth + 1 :]
-    for loop in own[:-1]:
+    loops = loops_within(sch, epilogue, tile)
+    for loop in loops[:-1]:
         sch.unroll(loop)
-    if own:
-        vectorize_wide(sch, own[-1])
+    if loops:
+        vectorize_wide(sch, loops[-1])
+
+
+def loops_within(sch: s_tir.Schedule, block: SBlockRV, outer: LoopRV) -> list[LoopRV]:
+    """Return the loops of a block inside `outer`; a loop that runs once may not exist."""
+    loops = list(sch.get_loops(block))
+    outer_var = sch.get(outer).loop_var
+    depth = next(at for at, loop in enumerate(loops) if sch.get(loop).loop_var.same_as(outer_var))
+    return loops[depth + 1 :]
 
 
 def let_depth(node: object) -> int:

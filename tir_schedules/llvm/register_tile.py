@@ -17,6 +17,7 @@ from tir_schedules.llvm.blocks import (
     inline_spatial,
     is_spatial,
     leaf_blocks,
+    loops_within,
     new_schedule,
     points,
     rule_tag,
@@ -194,10 +195,7 @@ def register_tile(
     sch.unroll(row)
     sch.vectorize(lane)
     sch.reverse_compute_at(epilogue, tiles)
-    *_, out_row, out_lane = sch.get_loops(epilogue)
-    sch.unroll(out_row)
-    if col_count is not None and _covers(sch, epilogue, col_count):
-        sch.vectorize(out_lane)
+    _lay_out_epilogue(sch, epilogue, tiles, col_count)
     init = sch.decompose_reduction(anchor, step)
     *_, init_row, init_lane = sch.get_loops(init)
     sch.unroll(init_row)
@@ -205,9 +203,20 @@ def register_tile(
     return fused
 
 
-def _covers(sch: s_tir.Schedule, epilogue: SBlockRV, cols: int) -> bool:
-    """Tell whether the stored columns are whole panels, so that no store needs a guard."""
-    return constant(sch.get(epilogue).iter_vars[-1].dom.extent) == cols
+def _lay_out_epilogue(
+    sch: s_tir.Schedule, epilogue: SBlockRV, tile: LoopRV, cols: int | None
+) -> None:
+    """Unroll the rows of an epilogue at `tile`; vectorize its columns if they are whole panels.
+
+    Where they are not, each store needs a guard. One row or one column has no loop.
+    """
+    loops = loops_within(sch, epilogue, tile)
+    stored = constant(sch.get(epilogue).iter_vars[-1].dom.extent)
+    lane = loops.pop() if loops and stored != 1 else None
+    for row in loops:
+        sch.unroll(row)
+    if lane is not None and cols is not None and stored == cols:
+        sch.vectorize(lane)
 
 
 def _tiles_per_block(

@@ -71,7 +71,7 @@ def test_pack_weight_refuses_other_ranks() -> None:
 @pytest.mark.parametrize(
     ("lead", "k", "n"),
     [((), 9, 5), ((1,), 64, 1000), ((13,), 7, 33), ((3, 5), 16, 16), ((2, 1, 7), 31, 48)]
-    + [((128,), 64, 96), ((61,), 12, 17)],
+    + [((128,), 64, 96), ((61,), 12, 17), ((2, 61), 12, 1)],
 )
 def test_odd_shapes(lead: tuple[int, ...], k: int, n: int) -> None:
     func, weight, packed, bias = _product(lead, k, n, lambda c: [c])
@@ -79,14 +79,15 @@ def test_odd_shapes(lead: tuple[int, ...], k: int, n: int) -> None:
     assert_runs(func, RULE, [x, packed, bias], [x @ weight + bias])
 
 
+@pytest.mark.parametrize("columns", [1, 40])
 @pytest.mark.parametrize("rows", [1, 5, 6, 13, 128])
 @pytest.mark.parametrize("lead", ["m", "1 m", "n m", "n 4"])
-def test_symbolic_rows(lead: str, rows: int) -> None:
+def test_symbolic_rows(lead: str, rows: int, columns: int) -> None:
     dims = {"m": te.var("m", "int64"), "n": te.var("n", "int64"), "1": 1, "4": 4}
     sizes = {"m": rows, "n": 3 if lead == "n m" else rows, "1": 1, "4": 4}
     names = lead.split()
     func, weight, packed, bias = _product(
-        tuple(dims[name] for name in names), 16, 40, lambda c: [_gelu(c)]
+        tuple(dims[name] for name in names), 16, columns, lambda c: [_gelu(c)]
     )
     x = _rand(*(sizes[name] for name in names), 16)
     assert_runs(func, RULE, [x, packed, bias], [_np_gelu(x @ weight + bias)])
