@@ -384,6 +384,8 @@ class GraphBuilder:
 def _check_sizes(results: Sequence[Value]) -> None:
     """Refuse results of negative size, such as those of a window larger than its image."""
     for tensor in tensors_of(results):
+        if tensor.is_unused:
+            continue
         if any(is_static(size) and size < 0 for size in tensor.shape):
             raise InvalidModel(f"the result's shape {tuple(tensor.shape)} is negative")
 

@@ -50,6 +50,11 @@ class Value:
         return Value(name, dtype_of(expr), expr=expr)
 
     @property
+    def is_unused(self) -> bool:
+        """Return whether this stands for an optional output without a name, never computed."""
+        return self.array is None and self.symbolic is None and self.expr is None
+
+    @property
     def shape(self) -> tuple[Dim, ...]:
         """Return the shape; symbolic dimensions are TIR expressions."""
         for known in (self.array, self.symbolic):
