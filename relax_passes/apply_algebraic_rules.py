@@ -18,6 +18,7 @@ from relax_passes.algebra.rewriter import Rewriter
 from relax_passes.algebra.rule import Rule
 from relax_passes.algebra.rule_table import FAMILIES
 from relax_passes.canonicalize_bindings import canonicalize_bindings
+from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.pass_options import OptionError, did_you_mean, option
 
@@ -54,7 +55,7 @@ def apply_algebraic_rules(
     saved["bytes"] += rewriter.saved.bytes
     saved["calls"] += rewriter.saved.calls
     cleaned = canonicalize_bindings(tvm.IRModule(functions, attrs=mod.attrs))
-    return relax.transform.DeadCodeElimination()(cleaned), True
+    return remove_dead_bindings(cleaned), True
 
 
 def _chosen(without: Collection[str]) -> list[Rule]:

@@ -30,6 +30,7 @@ from relax_passes.emit_as import emit_as
 from relax_passes.layout_transforms import LayoutTransforms
 from relax_passes.lowering.rule import dtype_of, has_no_elements, is_float32, static_shape
 from relax_passes.pass_base import PassContext, graph_pass
+from relax_passes.rewrite_functions import rewrite_functions
 from relax_passes.transposed_convolution import AxisPhases, axis_phases, phase_kernel
 from relax_passes.view_before_slice import slice_of_one_axis
 
@@ -40,9 +41,7 @@ def assign_layout(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bo
     if ctx.machine.kind != "llvm":
         return mod, False
     walk = _Walk(mod, ctx)
-    for name, func in mod.functions_items():
-        if isinstance(func, relax.Function):
-            walk.builder_.update_func(name, walk.visit_expr(func))
+    rewrite_functions(walk, mod)
     if not walk.convolutions:
         return mod, False
     ctx.log.metrics["layout_transforms"] = walk.transforms.count

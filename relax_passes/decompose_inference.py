@@ -9,12 +9,12 @@ from __future__ import annotations
 import numpy as np
 import tvm
 from tvm import relax
-from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.relax.expr_functor import mutator
 
 from relax_passes.canonicalize_bindings import canonicalize_bindings
 from relax_passes.constant_values import constant_from
 from relax_passes.pass_base import PassContext, graph_pass
-from relax_passes.rewrite_functions import rewrite_functions
+from relax_passes.rewrite_functions import CallRewriter, rewrite_functions
 
 _BATCH_NORM = tvm.ir.Op.get("relax.nn.batch_norm")
 _DROPOUT = tvm.ir.Op.get("relax.nn.dropout")
@@ -40,21 +40,14 @@ def scale_and_shift(
 
 
 @mutator
-class _Decompose(PyExprMutator):
-    def __init__(self, mod: tvm.IRModule) -> None:
-        super().__init__(mod)
-        self.count = 0
-
-    def visit_call_(self, call: tvm.ir.Call) -> relax.Expr:
-        call = self.visit_expr_post_order(call)
+class _Decompose(CallRewriter):
+    def replacement(self, call: tvm.ir.Call) -> relax.Expr | None:
         if call.op == _BATCH_NORM and not call.attrs.training:
-            self.count += 1
             return relax.Tuple([self._normalize(call), call.args[3], call.args[4]])
         if call.op == _DROPOUT:
-            self.count += 1
             mask = self.builder_.emit(relax.op.ones_like(call.args[0]))
             return relax.Tuple([call.args[0], mask])
-        return call
+        return None
 
     def visit_tuple_getitem_(self, item: relax.TupleGetItem) -> relax.Expr:
         item = self.visit_expr_post_order(item)

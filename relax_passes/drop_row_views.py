@@ -24,6 +24,7 @@ from relax_passes.analysis.definitions import (
 from relax_passes.constant_values import array_of, constant_from
 from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.pass_base import PassContext, graph_pass
+from relax_passes.rewrite_functions import rewrite_functions
 
 NAME = "drop_row_views"
 _UNARY = frozenset(
@@ -38,10 +39,7 @@ _DEPTH = 8
 def drop_row_views(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool]:
     """Multiply tensors with a constant matrix without viewing them as matrices first."""
     rewriter = _Drop(mod)
-    for name, func in mod.functions_items():
-        if isinstance(func, relax.Function):
-            rewriter.defs = Definitions(func)
-            rewriter.builder_.update_func(name, rewriter.visit_expr(func))
+    rewrite_functions(rewriter, mod, rewriter.read)
     if not rewriter.count:
         return mod, False
     ctx.log.fire(NAME, f"dropped the row views of {rewriter.count} products")
@@ -63,6 +61,10 @@ class _Drop(PyExprMutator):
         super().__init__(mod)
         self.count = 0
         self.defs: Definitions | None = None
+
+    def read(self, func: relax.Function) -> None:
+        """Look at a function whose row views are to be dropped."""
+        self.defs = Definitions(func)
 
     def visit_call_(self, call: tvm.ir.Call) -> relax.Expr:
         chain = self._chain(call) if operator_name(call) == "reshape" else None

@@ -20,6 +20,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from relax_passes.constant_values import array_of
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.pass_options import option
+from relax_passes.rewrite_functions import rewrite_functions
 
 # Two calls of these give two results.
 _DISTINCT = ("relax.random", "relax.call_", "relax.memory.", "relax.builtin.", "relax.print")
@@ -48,9 +49,7 @@ def eliminate_common_subexpressions(
 ) -> tuple[tvm.IRModule, bool]:
     """Compute what is computed twice once; constants are equal when their values are."""
     rewriter = _Merge(mod, options)
-    for name, func in mod.functions_items():
-        if isinstance(func, relax.Function):
-            rewriter.builder_.update_func(name, rewriter.visit_expr(func))
+    rewrite_functions(rewriter, mod)
     if not rewriter.count:
         return mod, False
     ctx.log.fire("eliminate_common_subexpressions", f"removed {rewriter.count} repetitions")

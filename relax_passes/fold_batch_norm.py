@@ -25,11 +25,13 @@ from relax_passes.linear_operators import (
     MATMUL,
     has_usual_layout,
     is_linear,
+    keeps_every_scale,
     output_channels,
     per_channel,
     scale_outputs,
 )
 from relax_passes.pass_base import PassContext, PassLog, graph_pass
+from relax_passes.rewrite_functions import rewrite_functions
 
 _ARITHMETIC = {"relax.add", "relax.subtract", "relax.multiply", "relax.divide"}
 _BATCH_NORM = "relax.nn.batch_norm"
@@ -38,16 +40,10 @@ _BATCH_NORM = "relax.nn.batch_norm"
 @graph_pass(name="fold_batch_norm", phase="rewrite")
 def fold_batch_norm(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool]:
     """Fold batch normalization and scale/shift chains into convolutions and matrix products."""
-    if ctx.precision == "strict":
-        reason = 'a weight times a scale rounds where precision "strict" keeps the model\'s order'
-        ctx.log.decline("fold_batch_norm", "every scale", reason)
+    if keeps_every_scale(ctx, "fold_batch_norm"):
         return mod, False
     rewriter = _Fold(mod, ctx.log)
-    for name, func in mod.functions_items():
-        if isinstance(func, relax.Function):
-            rewriter.readers = count_readers(func)
-            rewriter.linear.clear()
-            rewriter.builder_.update_func(name, rewriter.visit_expr(func))
+    rewrite_functions(rewriter, mod, rewriter.read)
     if not rewriter.count:
         return mod, False
     ctx.log.fire("fold_batch_norm", f"folded {rewriter.count} scales and shifts")
@@ -73,6 +69,11 @@ class _Fold(PyExprMutator):
         self.readers: dict[relax.Var, int] = {}
         self.linear: dict[relax.Var, _Linear] = {}  # by the old graph's variables
         self.norm_inputs: dict[relax.Var, relax.Expr] = {}
+
+    def read(self, func: relax.Function) -> None:
+        """Look at a function whose scales are to be folded."""
+        self.readers = count_readers(func)
+        self.linear.clear()
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         var, value = binding.var, binding.value

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import tvm
 from tvm import relax
-from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.relax.expr_functor import mutator
 
 from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.pass_base import PassContext, graph_pass
-from relax_passes.rewrite_functions import definition_of, rewrite_functions
+from relax_passes.rewrite_functions import CallRewriter, rewrite_functions
 
 _PAD = tvm.ir.Op.get("relax.nn.pad")
 _CONVOLUTIONS = {
@@ -41,21 +41,15 @@ def fold_padding(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, boo
 
 
 @mutator
-class _FoldPadding(PyExprMutator):
-    def __init__(self, mod: tvm.IRModule) -> None:
-        super().__init__(mod)
-        self.count = 0
-
-    def visit_call_(self, call: tvm.ir.Call) -> relax.Expr:
-        call = self.visit_expr_post_order(call)
+class _FoldPadding(CallRewriter):
+    def replacement(self, call: tvm.ir.Call) -> relax.Expr | None:
         if not isinstance(call.op, tvm.ir.Op) or call.op.name not in _CONVOLUTIONS:
-            return call
+            return None
         convolution, layout = _CONVOLUTIONS[call.op.name]
         attrs = call.attrs
-        border = definition_of(self, call.args[0])
+        border = self.look_up(call.args[0])
         if str(attrs.data_layout) != layout or not _is_zero_border(border):
-            return call
-        self.count += 1
+            return None
         before, after = _spatial_widths(border)
         own = [int(width) for width in attrs.padding]
         return convolution(

@@ -20,6 +20,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from relax_passes.analysis.readers import count_readers
 from relax_passes.constant_values import array_of, constant_from
+from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.decompose_inference import scale_and_shift
 from relax_passes.emit_as import emit_as
 from relax_passes.linear_operators import (
@@ -29,10 +30,12 @@ from relax_passes.linear_operators import (
     input_channels,
     is_linear,
     is_transposed,
+    keeps_every_scale,
     per_channel,
     scale_inputs,
 )
 from relax_passes.pass_base import PassContext, PassLog, graph_pass
+from relax_passes.rewrite_functions import rewrite_functions
 
 _NAME = "fold_preceding_batch_norm"
 _BATCH_NORM = tvm.ir.Op.get("relax.nn.batch_norm")
@@ -42,20 +45,14 @@ _ARITHMETIC = frozenset(f"relax.{name}" for name in ("add", "subtract", "multipl
 @graph_pass(name=_NAME, phase="rewrite")
 def fold_preceding_batch_norm(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool]:
     """Fold batch normalization and scales before convolutions and matrix products into them."""
-    if ctx.precision == "strict":
-        reason = 'a weight times a scale rounds where precision "strict" keeps the model\'s order'
-        ctx.log.decline(_NAME, "every scale", reason)
+    if keeps_every_scale(ctx, _NAME):
         return mod, False
     rewriter = _Fold(mod, ctx.log)
-    for name, func in mod.functions_items():
-        if isinstance(func, relax.Function):
-            rewriter.readers = count_readers(func)
-            rewriter.definitions.clear()
-            rewriter.builder_.update_func(name, rewriter.visit_expr(func))
+    rewrite_functions(rewriter, mod, rewriter.read)
     if not rewriter.count:
         return mod, False
     ctx.log.fire(_NAME, f"folded {rewriter.count} scales and shifts")
-    return relax.transform.DeadCodeElimination()(rewriter.builder_.get()), True
+    return remove_dead_bindings(rewriter.builder_.get()), True
 
 
 @dataclass(frozen=True)
@@ -83,6 +80,11 @@ class _Fold(PyExprMutator):
         self.count = 0
         self.readers: dict[relax.Var, int] = {}
         self.definitions: dict[relax.Var, relax.Expr] = {}  # of the old graph
+
+    def read(self, func: relax.Function) -> None:
+        """Look at a function whose scales are to be folded."""
+        self.readers = count_readers(func)
+        self.definitions.clear()
 
     def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
         # Variables of one block may be out of scope in the next.

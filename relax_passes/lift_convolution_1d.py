@@ -18,6 +18,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from relax_passes.analysis.pointwise import BINARY, UNARY
 from relax_passes.constant_values import array_of, constant_from
+from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.emit_as import emit_as
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.rewrite_functions import rewrite_functions
@@ -35,7 +36,7 @@ def lift_convolution_1d(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModu
     if not walk.convolutions:
         return mod, False
     ctx.log.fire(NAME, f"{walk.convolutions} convolutions over one axis became rows of images")
-    return relax.transform.DeadCodeElimination()(walk.builder_.get()), True
+    return remove_dead_bindings(walk.builder_.get()), True
 
 
 @mutator
@@ -49,7 +50,7 @@ class _Lift(PyExprMutator):
         self.images: dict[relax.Var, relax.Var] = {}  # by the old graph's variables
         self.rules: dict[str, Callable[[tvm.ir.Call], relax.Expr | None]] = {
             "relax.nn.conv1d": self._convolution,
-            "relax.nn.conv1d_transpose": self._transposed_convolution,
+            "relax.nn.conv1d_transpose": self._convolution,
             "relax.nn.max_pool1d": self._pool,
             "relax.nn.avg_pool1d": self._pool,
             "relax.concat": self._concat,
@@ -99,11 +100,16 @@ class _Lift(PyExprMutator):
 
     def _convolution(self, call: tvm.ir.Call) -> relax.Expr | None:
         attrs = call.attrs
+        transposed = call.op.name.endswith("transpose")
         layouts = str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout)
-        if layouts != ("NCW", "OIW", "NCW") or not _has_rank(call.args[0], 3):
+        if layouts != ("NCW", "IOW" if transposed else "OIW", "NCW"):
+            return None
+        if not _has_rank(call.args[0], 3):
             return None
         self.convolutions += 1
-        return relax.op.nn.conv2d(
+        convolution = relax.op.nn.conv2d_transpose if transposed else relax.op.nn.conv2d
+        output_padding = {"output_padding": [0, *attrs.output_padding]} if transposed else {}
+        return convolution(
             self._image(call.args[0]),
             self._image(call.args[1]),
             strides=[1, *attrs.strides],
@@ -111,23 +117,7 @@ class _Lift(PyExprMutator):
             dilation=[1, *attrs.dilation],
             groups=int(attrs.groups),
             out_dtype=None if attrs.out_dtype is None else str(attrs.out_dtype),
-        )
-
-    def _transposed_convolution(self, call: tvm.ir.Call) -> relax.Expr | None:
-        attrs = call.attrs
-        layouts = str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout)
-        if layouts != ("NCW", "IOW", "NCW") or not _has_rank(call.args[0], 3):
-            return None
-        self.convolutions += 1
-        return relax.op.nn.conv2d_transpose(
-            self._image(call.args[0]),
-            self._image(call.args[1]),
-            strides=[1, *attrs.strides],
-            padding=_beside(attrs.padding),
-            output_padding=[0, *attrs.output_padding],
-            dilation=[1, *attrs.dilation],
-            groups=int(attrs.groups),
-            out_dtype=None if attrs.out_dtype is None else str(attrs.out_dtype),
+            **output_padding,
         )
 
     def _pool(self, call: tvm.ir.Call) -> relax.Expr | None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import numpy as np
 import tvm
 
+from relax_passes.pass_base import PassContext
+
 MATMUL = "relax.matmul"
 KERNEL_LAYOUTS = {
     "relax.nn.conv1d": ("NCW", "OIW"),
@@ -18,6 +20,15 @@ KERNEL_LAYOUTS = {
     "relax.nn.conv2d_transpose": ("NCHW", "IOHW"),
     "relax.nn.conv3d_transpose": ("NCDHW", "IODHW"),
 }
+
+
+def keeps_every_scale(ctx: PassContext, name: str) -> bool:
+    """Tell whether the precision forbids pass `name` to fold scales; it is declined if so."""
+    if ctx.precision != "strict":
+        return False
+    reason = 'a weight times a scale rounds where precision "strict" keeps the model\'s order'
+    ctx.log.decline(name, "every scale", reason)
+    return True
 
 
 def is_linear(name: str) -> bool:

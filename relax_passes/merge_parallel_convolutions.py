@@ -24,9 +24,11 @@ from relax_passes.analysis.parallel_convolutions import Branch, Readers, branche
 from relax_passes.analysis.readers import readers_of
 from relax_passes.constant_values import constant_from
 from relax_passes.dead_bindings import remove_dead_bindings
+from relax_passes.emit_as import emit_as
 from relax_passes.lowering.rule import static_shape
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.pass_options import option
+from relax_passes.rewrite_functions import rewrite_functions
 
 NAME = "merge_parallel_convolutions"
 
@@ -47,23 +49,21 @@ def merge_parallel_convolutions(
 ) -> tuple[tvm.IRModule, bool]:
     """Merge convolutions of one tensor into one, enlarging small windows where that pays."""
     rewriter = _Merge(mod)
-    merged = groups = 0
-    for name, func in mod.functions_items():
-        if not isinstance(func, relax.Function):
-            continue
+
+    def choose(func: relax.Function) -> None:
         for block in func.body.blocks:
             readers = readers_of(block)
             for found in branches(block, readers):
                 group, reason = _choose(found, readers, ctx.machine.lanes(), options)
                 if reason:
                     ctx.log.decline(NAME, found[0].conv.name, reason)
-                    continue
-                rewriter.take(group)
-                merged, groups = merged + len(group), groups + 1
-        rewriter.builder_.update_func(name, rewriter.visit_expr(func))
-    if not groups:
+                else:
+                    rewriter.take(group)
+
+    rewrite_functions(rewriter, mod, choose)
+    if not rewriter.groups:
         return mod, False
-    ctx.log.fire(NAME, f"merged {merged} convolutions into {groups}")
+    ctx.log.fire(NAME, f"merged {rewriter.count} convolutions into {rewriter.groups}")
     return remove_dead_bindings(rewriter.builder_.get()), True
 
 
@@ -146,6 +146,7 @@ class _Part:
 class _Merge(PyExprMutator):
     def __init__(self, mod: tvm.IRModule) -> None:
         super().__init__(mod)
+        self.count = self.groups = 0
         self.parts: dict[relax.Var, _Part] = {}
         self.absorbed: set[relax.Var] = set()
         self.merged: dict[relax.Var, relax.Var] = {}
@@ -153,6 +154,8 @@ class _Merge(PyExprMutator):
 
     def take(self, group: list[Branch]) -> None:
         """Merge these branches when their bindings are visited."""
+        self.count += len(group)
+        self.groups += 1
         begin = 0
         for branch in group:
             self.parts[branch.result] = _Part(group, begin, begin + branch.channels)
@@ -165,9 +168,7 @@ class _Merge(PyExprMutator):
         if part is not None:
             whole = self._whole(part.group)
             cut = relax.op.strided_slice(whole, [1], [part.begin], [part.end], [1])
-            inner = isinstance(var, relax.DataflowVar)
-            emit = self.builder_.emit if inner else self.builder_.emit_output
-            made = emit(cut, var.name)
+            made = emit_as(self.builder_, var, cut, var.name)
             self.slices[made] = (whole, part.begin, part.end)
             self.set_var_remap(var, made)
         elif var not in self.absorbed:

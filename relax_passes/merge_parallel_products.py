@@ -27,6 +27,7 @@ from relax_passes.emit_as import emit_as
 from relax_passes.lowering.rule import dtype_of
 from relax_passes.pass_base import PassContext, PassLog, graph_pass
 from relax_passes.pass_options import option
+from relax_passes.rewrite_functions import rewrite_functions
 
 NAME = "merge_parallel_products"
 
@@ -48,17 +49,10 @@ def merge_parallel_products(
 ) -> tuple[tvm.IRModule, bool]:
     """Merge products of one tensor with several constant matrices, Q, K and V say, into one."""
     rewriter = _Merge(mod)
-    groups = 0
-    for name, func in mod.functions_items():
-        if not isinstance(func, relax.Function):
-            continue
-        found = _groups(func, options, ctx.log)
-        groups += len(found)
-        rewriter.take(found)
-        rewriter.builder_.update_func(name, rewriter.visit_expr(func))
-    if not groups:
+    rewrite_functions(rewriter, mod, lambda func: rewriter.take(_groups(func, options, ctx.log)))
+    if not rewriter.groups:
         return mod, False
-    ctx.log.fire(NAME, f"merged {rewriter.count} products into {groups}")
+    ctx.log.fire(NAME, f"merged {rewriter.count} products into {rewriter.groups}")
     return remove_dead_bindings(rewriter.builder_.get()), True
 
 
@@ -157,7 +151,7 @@ class _Part:
 class _Merge(PyExprMutator):
     def __init__(self, mod: tvm.IRModule) -> None:
         super().__init__(mod)
-        self.count = 0
+        self.count = self.groups = 0
         self.parts: dict[relax.Var, _Part] = {}  # by result
         self.absorbed: set[relax.Var] = set()  # products that a bias follows
         self.merged: dict[relax.Var, relax.Var] = {}  # by the first product of a group
@@ -173,6 +167,7 @@ class _Merge(PyExprMutator):
                     self.absorbed.add(product.product)
                 begin = end
             self.count += len(group)
+        self.groups += len(groups)
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         var = binding.var

@@ -28,6 +28,7 @@ from relax_passes.attention_bias import bias_and_causality
 from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.emit_as import emit_as
 from relax_passes.pass_base import PassContext, PassLog, graph_pass
+from relax_passes.rewrite_functions import rewrite_functions
 
 NAME = "raise_attention"
 _HEADS_INWARD = [0, 2, 1, 3]
@@ -39,10 +40,7 @@ def raise_attention(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, 
     if ctx.machine.kind != "llvm":  # other targets have no attention kernel to raise to
         return mod, False
     rewriter = _Raise(mod, ctx.log)
-    for name, func in mod.functions_items():
-        if isinstance(func, relax.Function):
-            rewriter.pattern = AttentionPattern(Definitions(func))
-            rewriter.builder_.update_func(name, rewriter.visit_expr(func))
+    rewrite_functions(rewriter, mod, rewriter.read)
     if not rewriter.count:
         return mod, False
     ctx.log.fire(NAME, f"raised {rewriter.count} attentions")
@@ -56,6 +54,10 @@ class _Raise(PyExprMutator):
         self.log = log
         self.count = 0
         self.pattern: AttentionPattern | None = None
+
+    def read(self, func: relax.Function) -> None:
+        """Look at a function whose attentions are to be raised."""
+        self.pattern = AttentionPattern(Definitions(func))
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         var, value = binding.var, binding.value

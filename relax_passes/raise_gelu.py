@@ -15,12 +15,12 @@ import math
 
 import tvm
 from tvm import relax
-from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.relax.expr_functor import mutator
 
 from relax_passes.analysis.definitions import operator_name, scalar
 from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.pass_base import PassContext, graph_pass
-from relax_passes.rewrite_functions import definition_of, rewrite_functions
+from relax_passes.rewrite_functions import CallRewriter, rewrite_functions
 
 Polynomial = dict[int, float]  # degree -> coefficient
 _TOLERANCE = 1e-4
@@ -41,27 +41,25 @@ def raise_gelu(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool]
 
 
 @mutator
-class _Raise(PyExprMutator):
+class _Raise(CallRewriter):
     def __init__(self, mod: tvm.IRModule) -> None:
         super().__init__(mod)
         self.raised: list[str] = []
 
-    def visit_call_(self, call: tvm.ir.Call) -> relax.Expr:
-        call = self.visit_expr_post_order(call)
+    def replacement(self, call: tvm.ir.Call) -> relax.Expr | None:
         name = _name(call)
         if name not in ("multiply", "divide"):
-            return call
+            return None
         result = self._silu(call) if name == "multiply" else None
         if result is None:
             result = self._gelu(call)
-        if result is None:
-            return call
-        self.raised.append(_name(result))
+        if result is not None:
+            self.raised.append(_name(result))
         return result
 
     def _silu(self, call: tvm.ir.Call) -> tvm.ir.Call | None:
         for x, gate in (call.args, list(call.args)[::-1]):
-            definition = definition_of(self, gate)
+            definition = self.look_up(gate)
             if _name(definition) == "sigmoid" and definition.args[0].same_as(x):
                 return relax.op.nn.silu(x)
         return None
@@ -81,13 +79,13 @@ class _Raise(PyExprMutator):
 
     def _gate(self, gate: relax.Expr, x: relax.Expr) -> tvm.ir.Call | None:
         """Return the activation that `x * gate / 2` is, where `gate` is 1 + erf(..) or tanh(..)."""
-        total = definition_of(self, gate)
+        total = self.look_up(gate)
         if _name(total) != "add":
             return None
         for one, bent in (total.args, list(total.args)[::-1]):
             if scalar(one) != 1.0:
                 continue
-            bend = definition_of(self, bent)
+            bend = self.look_up(bent)
             kind = _name(bend)
             if kind == "erf":
                 wanted = {1: math.sqrt(0.5)}
@@ -112,7 +110,7 @@ class _Raise(PyExprMutator):
             if number is not None:
                 scale *= number
                 continue
-            definition = definition_of(self, item)
+            definition = self.look_up(item)
             if _name(definition) == "multiply" and left:
                 pending += [(arg, left - 1) for arg in definition.args]
             elif _name(definition) == "divide" and left and scalar(definition.args[1]):
@@ -131,7 +129,7 @@ class _Raise(PyExprMutator):
         number = scalar(value)
         if number is not None:
             return {0: number}
-        definition = definition_of(self, value)
+        definition = self.look_up(value)
         name = _name(definition)
         if not depth or name not in ("add", "multiply", "divide", "power"):
             return None

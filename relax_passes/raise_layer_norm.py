@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import tvm
 from tvm import relax
-from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.relax.expr_functor import mutator
 
 from relax_passes.analysis.definitions import operator_name
 from relax_passes.analysis.normalization import (
@@ -22,7 +22,7 @@ from relax_passes.analysis.normalization import (
 )
 from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.pass_base import PassContext, PassLog, graph_pass
-from relax_passes.rewrite_functions import definition_of, rewrite_functions
+from relax_passes.rewrite_functions import CallRewriter, rewrite_functions
 
 
 @graph_pass(name="raise_layer_norm", phase="raise")
@@ -37,23 +37,16 @@ def raise_layer_norm(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule,
 
 
 @mutator
-class _Raise(PyExprMutator):
+class _Raise(CallRewriter):
     def __init__(self, mod: tvm.IRModule, log: PassLog) -> None:
         super().__init__(mod)
         self.log = log
-        self.count = 0
 
-    def visit_call_(self, call: tvm.ir.Call) -> relax.Expr:
-        call = self.visit_expr_post_order(call)
-        result = self._match(call) if operator_name(call) == "add" else None
-        if result is None:
-            return call
-        self.count += 1
-        return result
-
-    def _match(self, call: tvm.ir.Call) -> relax.Expr | None:
+    def replacement(self, call: tvm.ir.Call) -> relax.Expr | None:
+        if operator_name(call) != "add":
+            return None
         for scaled, beta in (call.args, list(call.args)[::-1]):
-            product = self._look_up(scaled)
+            product = self.look_up(scaled)
             if operator_name(product) != "multiply":
                 continue
             for norm, gamma in (product.args, list(product.args)[::-1]):
@@ -71,12 +64,12 @@ class _Raise(PyExprMutator):
 
     def _normalized(self, value: relax.Expr) -> tuple[relax.Expr, list[int], float] | None:
         """Match (x - mean) / sqrt(var + e) and give x, the axes, and e."""
-        for difference, inside in divided_by_root(self._look_up, value):
-            centered = self._look_up(difference)
-            shifted = plus_constant(self._look_up, inside)
+        for difference, inside in divided_by_root(self.look_up, value):
+            centered = self.look_up(difference)
+            shifted = plus_constant(self.look_up, inside)
             if operator_name(centered) != "subtract" or shifted is None:
                 continue
-            x, mean = centered.args[0], self._look_up(centered.args[1])
+            x, mean = centered.args[0], self.look_up(centered.args[1])
             axes = mean_axes(mean)
             if axes is None or not mean.args[0].same_as(x):
                 continue
@@ -86,22 +79,19 @@ class _Raise(PyExprMutator):
 
     def _is_mean_square(self, value: relax.Expr, centered: relax.Expr, axes: list[int]) -> bool:
         """Return whether `value` is the mean of the squares of the centered tensor."""
-        mean = self._look_up(value)
+        mean = self.look_up(value)
         if mean_axes(mean) != axes:
             return False
-        factors = squared(self._look_up, mean.args[0])
+        factors = squared(self.look_up, mean.args[0])
         return bool(factors) and all(self._same(factor, centered) for factor in factors)
 
     def _same(self, value: relax.Expr, definition: relax.Expr) -> bool:
-        own = self._look_up(value)
+        own = self.look_up(value)
         # Exporters compute x - mean twice: equal subtractions of the same operands count as one.
         return own.same_as(definition) or (
             operator_name(own) == "subtract"
             and all(
-                self._look_up(a).same_as(self._look_up(b))
+                self.look_up(a).same_as(self.look_up(b))
                 for a, b in zip(own.args, definition.args, strict=True)
             )
         )
-
-    def _look_up(self, value: relax.Expr) -> relax.Expr:
-        return definition_of(self, value)

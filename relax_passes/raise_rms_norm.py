@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import tvm
 from tvm import relax
-from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.relax.expr_functor import mutator
 
 from relax_passes.analysis.definitions import operator_name
 from relax_passes.analysis.normalization import (
@@ -22,7 +22,7 @@ from relax_passes.analysis.normalization import (
 )
 from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.pass_base import PassContext, PassLog, graph_pass
-from relax_passes.rewrite_functions import definition_of, rewrite_functions
+from relax_passes.rewrite_functions import CallRewriter, rewrite_functions
 
 NAME = "raise_rms_norm"
 
@@ -39,21 +39,14 @@ def raise_rms_norm(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, b
 
 
 @mutator
-class _Raise(PyExprMutator):
+class _Raise(CallRewriter):
     def __init__(self, mod: tvm.IRModule, log: PassLog) -> None:
         super().__init__(mod)
         self.log = log
-        self.count = 0
 
-    def visit_call_(self, call: tvm.ir.Call) -> relax.Expr:
-        call = self.visit_expr_post_order(call)
-        result = self._match(call) if operator_name(call) == "multiply" else None
-        if result is None:
-            return call
-        self.count += 1
-        return result
-
-    def _match(self, call: tvm.ir.Call) -> relax.Expr | None:
+    def replacement(self, call: tvm.ir.Call) -> relax.Expr | None:
+        if operator_name(call) != "multiply":
+            return None
         for norm, gamma in (call.args, list(call.args)[::-1]):
             found = self._normalized(norm)
             if found is None:
@@ -68,18 +61,15 @@ class _Raise(PyExprMutator):
 
     def _normalized(self, value: relax.Expr) -> tuple[relax.Expr, list[int], float] | None:
         """Match x / sqrt(mean(x^2) + e) and give x, the axes, and e."""
-        for x, inside in divided_by_root(self._look_up, value):
-            shifted = plus_constant(self._look_up, inside)
+        for x, inside in divided_by_root(self.look_up, value):
+            shifted = plus_constant(self.look_up, inside)
             if shifted is None:
                 continue
-            mean, epsilon = self._look_up(shifted[0]), shifted[1]
+            mean, epsilon = self.look_up(shifted[0]), shifted[1]
             axes = mean_axes(mean)
             if axes is None:
                 continue
-            factors = squared(self._look_up, mean.args[0])
+            factors = squared(self.look_up, mean.args[0])
             if factors and all(factor.same_as(x) for factor in factors):
                 return x, axes, epsilon
         return None
-
-    def _look_up(self, value: relax.Expr) -> relax.Expr:
-        return definition_of(self, value)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import tvm
 import tvm_ffi
 from tvm import relax
-from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.relax.expr_functor import mutator
 
 from relax_passes.blocked_layout import is_one
 from relax_passes.canonicalize_bindings import canonicalize_bindings
@@ -19,7 +19,7 @@ from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.lowering.rule import dtype_of, has_no_elements
 from relax_passes.lowering.views import VIEWS
 from relax_passes.pass_base import PassContext, graph_pass
-from relax_passes.rewrite_functions import rewrite_functions
+from relax_passes.rewrite_functions import CallRewriter, rewrite_functions
 
 _PERMUTE = "relax.permute_dims"
 
@@ -37,29 +37,20 @@ def simplify_views(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, b
 
 
 @mutator
-class _Simplify(PyExprMutator):
-    def __init__(self, mod: tvm.IRModule) -> None:
-        super().__init__(mod)
-        self.count = 0
-
-    def visit_call_(self, call: tvm.ir.Call) -> relax.Expr:
-        call = self.visit_expr_post_order(call)
+class _Simplify(CallRewriter):
+    def replacement(self, call: tvm.ir.Call) -> relax.Expr | None:
         if not isinstance(call.op, tvm.ir.Op):
-            return call
+            return None
         name = call.op.name
-        result = None
         if name in VIEWS:
-            result = self._view(call)
-        elif name == _PERMUTE:
-            result = self._permute(call)
-        elif name == "relax.astype" and dtype_of(call) == dtype_of(call.args[0]) != "":
-            result = call.args[0]
-        elif name == "relax.broadcast_to" and _same_shape(call, call.args[0]):
-            result = call.args[0]
-        if result is None:
-            return call
-        self.count += 1
-        return result
+            return self._view(call)
+        if name == _PERMUTE:
+            return self._permute(call)
+        if name == "relax.astype" and dtype_of(call) == dtype_of(call.args[0]) != "":
+            return call.args[0]
+        if name == "relax.broadcast_to" and _same_shape(call, call.args[0]):
+            return call.args[0]
+        return None
 
     def _root(self, value: relax.Expr) -> relax.Expr:
         """Return the variable that `value` is another name of."""

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import tvm
 from tvm import relax
-from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.relax.expr_functor import mutator
 
 from relax_passes.analysis.definitions import axes_of, dimensions, equal_shapes, operator_name
 from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.pass_base import PassContext, graph_pass
-from relax_passes.rewrite_functions import definition_of, rewrite_functions
+from relax_passes.rewrite_functions import CallRewriter, rewrite_functions
 
 NAME = "split_transposed_batch"
 
@@ -33,22 +33,12 @@ def split_transposed_batch(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRM
 
 
 @mutator
-class _Split(PyExprMutator):
-    def __init__(self, mod: tvm.IRModule) -> None:
-        super().__init__(mod)
-        self.count = 0
-
-    def visit_call_(self, call: tvm.ir.Call) -> relax.Expr:
-        call = self.visit_expr_post_order(call)
-        result = self._split(call) if operator_name(call) == "reshape" else None
-        if result is None:
-            return call
-        self.count += 1
-        return result
-
-    def _split(self, call: tvm.ir.Call) -> relax.Expr | None:
-        permute = definition_of(self, call.args[0])
-        joined = definition_of(self, permute.args[0]) if _is(permute, "permute_dims") else None
+class _Split(CallRewriter):
+    def replacement(self, call: tvm.ir.Call) -> relax.Expr | None:
+        if operator_name(call) != "reshape":
+            return None
+        permute = self.look_up(call.args[0])
+        joined = self.look_up(permute.args[0]) if _is(permute, "permute_dims") else None
         if joined is None or not _is(joined, "reshape"):
             return None
         before, wide = dimensions(joined), dimensions(call)

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import tvm
 from tvm import relax
-from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.relax.expr_functor import mutator
 from tvm.tirx import IntImm
 
 from relax_passes.analysis.definitions import dimensions, operator_name
 from relax_passes.analysis.slice_cost import split_of_last_axis
 from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.pass_base import PassContext, graph_pass
-from relax_passes.rewrite_functions import definition_of, rewrite_functions
+from relax_passes.rewrite_functions import CallRewriter, rewrite_functions
 
 NAME = "view_before_slice"
 
@@ -34,25 +34,18 @@ def view_before_slice(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule
 
 
 @mutator
-class _Exchange(PyExprMutator):
+class _Exchange(CallRewriter):
     def __init__(self, mod: tvm.IRModule) -> None:
         super().__init__(mod)
-        self.count = 0
         self.views: dict[tuple[relax.Expr, str], relax.Var] = {}
 
     def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
         self.views.clear()  # the views of one block are out of scope in the next
         return super().visit_dataflow_block_(block)
 
-    def visit_call_(self, call: tvm.ir.Call) -> relax.Expr:
-        call = self.visit_expr_post_order(call)
-        result = self._exchanged(call) if operator_name(call) == "reshape" else None
-        if result is None:
-            return call
-        self.count += 1
-        return result
-
-    def _exchanged(self, view: tvm.ir.Call) -> relax.Expr | None:
+    def replacement(self, view: tvm.ir.Call) -> relax.Expr | None:
+        if operator_name(view) != "reshape":
+            return None
         cut = self._cut(view.args[0])
         size = split_of_last_axis(view)
         if cut is None or size is None:
@@ -71,9 +64,9 @@ class _Exchange(PyExprMutator):
 
     def _cut(self, value: relax.Expr) -> tuple[relax.Expr, int, int] | None:
         """Return the tensor and the range along its last axis that `value` is."""
-        found = definition_of(self, value)
+        found = self.look_up(value)
         if isinstance(found, relax.TupleGetItem):
-            split = definition_of(self, found.tuple_value)
+            split = self.look_up(found.tuple_value)
             return _part(split, int(found.index)) if operator_name(split) == "split" else None
         if operator_name(found) != "strided_slice":
             return None

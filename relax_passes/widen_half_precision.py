@@ -19,7 +19,7 @@ from relax_passes.constant_values import array_of, constant_from
 from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.lowering.rule import dtype_of
 from relax_passes.pass_base import PassContext, graph_pass
-from relax_passes.rewrite_functions import rewrite_functions
+from relax_passes.rewrite_functions import definition_of, rewrite_functions
 
 _HALVES = ("float16", "bfloat16")
 _MOVING = frozenset(
@@ -104,9 +104,8 @@ class _Widen(PyExprMutator):
         return self.builder_.emit(relax.op.astype(value, "float32"))
 
     def _producer(self, value: relax.Expr) -> tvm.ir.Call | None:
-        while isinstance(value, relax.Var):
-            value = self.lookup_binding(value)
-        return value if isinstance(value, tvm.ir.Call) else None
+        made = definition_of(self, value)
+        return made if isinstance(made, tvm.ir.Call) else None
 
 
 def _computes(call: tvm.ir.Call) -> bool:

@@ -15,12 +15,12 @@ from typing import Any
 
 import tvm
 from tvm import relax, te, tirx
-from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.relax.expr_functor import mutator
 
 from relax_passes.lowering.read_in_place import InPlace, View, read_in_place
 from relax_passes.lowering.rule import dtype_of
 from relax_passes.pass_base import PassContext
-from relax_passes.rewrite_functions import definition_of
+from relax_passes.rewrite_functions import CallRewriter, rewrite_functions
 from tir_schedules.attention import (
     MaskMod,
     attention,
@@ -34,29 +34,21 @@ from tir_schedules.attention_variants import all_of, biased, causal, sliding_win
 def lower_attentions(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, int]:
     """Replace the attentions of `mod` by calls of their computation; return how many there are."""
     lowering = _Attentions(mod, ctx.machine.kind == "llvm")
-    for name, func in mod.functions_items():
-        if isinstance(func, relax.Function):
-            lowering.builder_.update_func(name, lowering.visit_expr(func))
+    rewrite_functions(lowering, mod)
     return (lowering.builder_.get(), lowering.count) if lowering.count else (mod, 0)
 
 
 @mutator
-class _Attentions(PyExprMutator):
+class _Attentions(CallRewriter):
     def __init__(self, mod: tvm.IRModule, one_kernel: bool) -> None:
         super().__init__(mod)
         self.one_kernel = one_kernel
-        self.count = 0
 
-    def visit_call_(self, call: tvm.ir.Call) -> relax.Expr:
-        call = self.visit_expr_post_order(call)
+    def replacement(self, call: tvm.ir.Call) -> relax.Expr | None:
         if call.op not in _ATTENTIONS or call.ty.shape is None:
-            return call
-        self.count += 1
-        operands = [read_in_place(self._look_up, x) for x in call.args[:3]]
+            return None
+        operands = [read_in_place(self.look_up, x) for x in call.args[:3]]
         return _emit(self.builder_, call, operands, self.one_kernel)
-
-    def _look_up(self, value: relax.Expr) -> relax.Expr:
-        return definition_of(self, value)
 
 
 def _emit(

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 
 import tvm
 from tvm import relax, te
-from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.relax.expr_functor import mutator
 
 from relax_passes.analysis.definitions import axes_of, operator_name
 from relax_passes.lowering.read_in_place import InPlace, LookUp, read_in_place, transpose_step
 from relax_passes.lowering.rule import LoweringRule, default_lowering, is_float32, static_shape
 from relax_passes.pass_base import PassContext
-from relax_passes.rewrite_functions import definition_of, rewrite_functions
+from relax_passes.rewrite_functions import CallRewriter, rewrite_functions
 
 # An image of so few channels is read in NCHW: each element is loaded alone in either layout.
 _FEW_CHANNELS = 4
@@ -50,23 +50,13 @@ def lower_sliced_convolutions(mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModu
 
 
 @mutator
-class _SlicedConvolutions(PyExprMutator):
-    def __init__(self, mod: tvm.IRModule) -> None:
-        super().__init__(mod)
-        self.count = 0
-
-    def visit_call_(self, call: tvm.ir.Call) -> relax.Expr:
-        call = self.visit_expr_post_order(call)
+class _SlicedConvolutions(CallRewriter):
+    def replacement(self, call: tvm.ir.Call) -> relax.Expr | None:
         if operator_name(call) != "nn.conv2d" or not _is_blocked(call):
-            return call
-
-        def look_up(value: relax.Expr) -> relax.Expr:
-            return definition_of(self, value)
-
-        data = _unblocked_image(look_up, call, read_in_place(look_up, call.args[0]))
+            return None
+        data = _unblocked_image(self.look_up, call, read_in_place(self.look_up, call.args[0]))
         if not data.steps:
-            return call
-        self.count += 1
+            return None
         return _blocked_conv2d(self.builder_, call, data)
 
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import tvm
 from tvm import relax, te
-from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.relax.expr_functor import mutator
 
 from relax_passes.analysis.definitions import axes_of, operator_name
 from relax_passes.constant_values import array_of, constant_from
 from relax_passes.lowering.read_in_place import read_in_place
 from relax_passes.lowering.rule import is_float32
 from relax_passes.pass_base import PassContext
-from relax_passes.rewrite_functions import definition_of
+from relax_passes.rewrite_functions import CallRewriter, rewrite_functions
 
 
 def lower_matrix_products(mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
@@ -25,49 +25,46 @@ def lower_matrix_products(mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
     if ctx.machine.kind != "llvm":
         return mod
     lowering = _MatrixProducts(mod, ctx)
-    for name, func in mod.functions_items():
-        if isinstance(func, relax.Function):
-            lowering.builder_.update_func(name, lowering.visit_expr(func))
+    rewrite_functions(lowering, mod)
     return lowering.builder_.get()
 
 
 @mutator
-class _MatrixProducts(PyExprMutator):
+class _MatrixProducts(CallRewriter):
     def __init__(self, mod: tvm.IRModule, ctx: PassContext) -> None:
         super().__init__(mod)
         self.machine = ctx.machine
         # A weight that several products share is packed once.
         self.packed: dict[tuple[tvm.ir.GenericConst, bool], relax.Expr] = {}
 
-    def visit_call_(self, call: tvm.ir.Call) -> relax.Expr:
-        call = self.visit_expr_post_order(call)
+    def replacement(self, call: tvm.ir.Call) -> relax.Expr | None:
         if call.op != _MATMUL or not is_float32(call, *call.args):
-            return call
+            return None
         a, b = call.args
         if not isinstance(call.ty.shape, relax.ShapeExpr) or b.ty.ndim < 2:
-            return call
+            return None
         weight, swapped = self._strip_swap(b)
         if isinstance(weight, tvm.ir.GenericConst) and b.ty.ndim == 2:
-            return self._with_constant(call, a, weight, swapped)
+            return self._with_constant(a, weight, swapped)
         if a.ty.ndim < 2 or _is_empty(a) or _is_empty(b):
-            return call
-        return self._of_values(call, a, b)
+            return None
+        return self._of_values(a, b)
 
     def _with_constant(
-        self, call: tvm.ir.Call, a: relax.Expr, weight: tvm.ir.GenericConst, swapped: bool
-    ) -> relax.Expr:
+        self, a: relax.Expr, weight: tvm.ir.GenericConst, swapped: bool
+    ) -> relax.Expr | None:
         from tir_schedules.llvm.matmul import matmul_packed, pack_weight
 
         rows, cols = (int(d) for d in weight.ty.shape.values)
         depth, width = (cols, rows) if swapped else (rows, cols)
         if depth == 0 or width == 0 or _is_empty(a):
-            return call
+            return None
         key = (weight, swapped)
         if key not in self.packed:
             values = array_of(weight)
             packed = pack_weight(values.T if swapped else values, self.machine)
             self.packed[key] = constant_from(packed)
-        left = read_in_place(self._look_up, a)
+        left = read_in_place(self.look_up, a)
 
         def product(x: te.Tensor, packed: te.Tensor) -> te.Tensor:
             return matmul_packed(left.of(x), packed, n=width)
@@ -76,12 +73,12 @@ class _MatrixProducts(PyExprMutator):
             product, left.source, self.packed[key], primfunc_name_hint="matmul"
         )
 
-    def _of_values(self, call: tvm.ir.Call, a: relax.Expr, b: relax.Expr) -> relax.Expr:
+    def _of_values(self, a: relax.Expr, b: relax.Expr) -> relax.Expr:
         from tir_schedules.llvm.batch_matmul import batch_matmul
 
         a, transpose_a = self._strip_swap(a)
         b, transpose_b = self._strip_swap(b)
-        left, right = (read_in_place(self._look_up, operand) for operand in (a, b))
+        left, right = (read_in_place(self.look_up, operand) for operand in (a, b))
 
         def product(x: te.Tensor, y: te.Tensor) -> te.Tensor:
             return batch_matmul(
@@ -92,15 +89,12 @@ class _MatrixProducts(PyExprMutator):
             product, left.source, right.source, primfunc_name_hint="batch_matmul"
         )
 
-    def _look_up(self, value: relax.Expr) -> relax.Expr:
-        return definition_of(self, value)
-
     def _strip_swap(self, value: relax.Expr) -> tuple[relax.Expr, bool]:
         """Return x and True where `value` is x with its last two axes swapped, else `value`.
 
         Where a transpose moves more axes, x is the transpose that moves those.
         """
-        producer = self._look_up(value)
+        producer = self.look_up(value)
         if operator_name(producer) != "permute_dims":
             return value, False
         *lead, before, last = axes_of(producer)

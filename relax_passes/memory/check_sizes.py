@@ -16,6 +16,7 @@ from tvm.ir import StringImm
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
+from relax_passes.memory.live_ranges import bindings_of
 from relax_passes.memory.size_conditions import Condition, ConditionFinder, is_statement
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.schedule_kernels import SCHEDULED
@@ -32,9 +33,10 @@ def check_sizes(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool
     count = checks = 0
     for var, func in mod.functions.items():
         if isinstance(func, relax.Function) and _CHECKED not in (func.attrs or {}):
-            placed = _place_conditions(func)
-            if placed or _restated(func):
-                changed[var] = _insert(func, placed, builder)
+            fresh = _fresh_symbols(func)
+            placed, restated = _place_conditions(func, fresh), _restated(func, fresh)
+            if placed or restated:
+                changed[var] = _insert(func, placed, restated, builder)
                 checks += len(placed)
                 count += sum(len(conditions) for conditions in placed.values())
     if not changed:
@@ -45,21 +47,28 @@ def check_sizes(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool
     return relax.transform.Normalize()(checked), True
 
 
-def _bindings(func: relax.Function) -> list[relax.Binding]:
-    return [binding for block in func.body.blocks for binding in block.bindings]
+def _fresh_symbols(func: relax.Function) -> dict[relax.Var, frozenset[tirx.Var]]:
+    """Return which sizes each cast gives a name for the first time."""
+    known = {symbol for param in func.params for symbol in _symbols(param.ty)}
+    found = {}
+    for binding in bindings_of(func):
+        if isinstance(binding, relax.MatchCast):
+            found[binding.var] = frozenset(_symbols(binding.ty)) - known
+            known |= found[binding.var]
+    return found
 
 
-def _place_conditions(func: relax.Function) -> dict[int, list[Condition]]:
+def _place_conditions(
+    func: relax.Function, fresh_symbols: dict[relax.Var, frozenset[tirx.Var]]
+) -> dict[int, list[Condition]]:
     """Return the conditions by the number of bindings that come before their check."""
     finder = ConditionFinder()
     known = {symbol: 0 for param in func.params for symbol in _symbols(param.ty)}
     finder.declare(list(known))
     placed: dict[int, list[Condition]] = {}
-    for step, binding in enumerate(_bindings(func), start=1):
-        fresh = frozenset[tirx.Var]()
-        if isinstance(binding, relax.MatchCast):
-            fresh = frozenset(_symbols(binding.ty)) - known.keys()
-            known |= dict.fromkeys(fresh, step)
+    for step, binding in enumerate(bindings_of(func), start=1):
+        fresh = fresh_symbols.get(binding.var, frozenset())
+        known |= dict.fromkeys(fresh, step)
         for condition in finder.of(binding, fresh):
             if condition.symbols <= known.keys():
                 place = max((known[symbol] for symbol in condition.symbols), default=0)
@@ -73,9 +82,12 @@ def _symbols(ty: tvm.ir.Type) -> list[tirx.Var]:
 
 
 def _insert(
-    func: relax.Function, placed: dict[int, list[Condition]], builder: relax.BlockBuilder
+    func: relax.Function,
+    placed: dict[int, list[Condition]],
+    restated: set[relax.Var],
+    builder: relax.BlockBuilder,
 ) -> relax.Function:
-    """Return the function with a call of a checking kernel at each place."""
+    """Return the function with a checking kernel called at each place, restated casts as views."""
 
     def check(conditions: list[Condition]) -> relax.Binding:
         symbols = sorted({s for c in conditions for s in c.symbols}, key=lambda s: str(s.name))
@@ -83,7 +95,7 @@ def _insert(
         call = builder.normalize(relax.Call(callee, symbols))
         return relax.VarBinding(relax.Var("_", call.ty), call)
 
-    stated, restated = _statements(func), _restated(func)
+    stated = _statements(func)
     bindings = [check(placed[0])] if 0 in placed else []
     blocks: list[relax.BindingBlock] = []
     step = 0
@@ -108,7 +120,7 @@ def _insert(
 
 def _statements(func: relax.Function) -> set[relax.Var]:
     """Return the variables that only state conditions, those of the shapes they read included."""
-    bindings = _bindings(func)
+    bindings = bindings_of(func)
     stated = {binding.var for binding in bindings if is_statement(binding)}
     read = {b.value for b in bindings if b.var in stated and isinstance(b.value, relax.Var)}
     if read:
@@ -119,25 +131,23 @@ def _statements(func: relax.Function) -> set[relax.Var]:
     return stated | read
 
 
-def _restated(func: relax.Function) -> set[relax.Var]:
+def _restated(
+    func: relax.Function, fresh_symbols: dict[relax.Var, frozenset[tirx.Var]]
+) -> set[relax.Var]:
     """Return the casts that only give a tensor's sizes other names, all of them known before.
 
     They become views. The passes that make VM instructions take a cast for a definition: where it
     says that min(s, 64) is s, they would replace s by min(s, 64) without end.
     """
-    known = {symbol for param in func.params for symbol in _symbols(param.ty)}
-    found = set()
-    for binding in _bindings(func):
-        if isinstance(binding, relax.MatchCast):
-            fresh = set(_symbols(binding.ty)) - known
-            known |= fresh
-            types = (binding.value.ty, binding.ty)
-            if not fresh and all(
-                isinstance(ty, relax.TensorType) and isinstance(ty.shape, relax.ShapeExpr)
-                for ty in types
-            ):
-                found.add(binding.var)
-    return found
+
+    def is_restated(cast: relax.MatchCast) -> bool:
+        return not fresh_symbols[cast.var] and all(
+            isinstance(ty, relax.TensorType) and isinstance(ty.shape, relax.ShapeExpr)
+            for ty in (cast.value.ty, cast.ty)
+        )
+
+    casts = (b for b in bindings_of(func) if isinstance(b, relax.MatchCast))
+    return {cast.var for cast in casts if is_restated(cast)}
 
 
 def _kernel(conditions: Sequence[Condition], symbols: Sequence[tirx.Var]) -> tirx.PrimFunc:

@@ -119,6 +119,11 @@ def _leaves(value: relax.Expr) -> bool:
     return _calls_function(value) or any(is_call_to(value, op) for op in PACKED_CALLS)
 
 
+def bindings_of(func: relax.Function) -> list[relax.Binding]:
+    """Return the bindings of a function in the order they run, branches not entered."""
+    return [binding for block in func.body.blocks for binding in block.bindings]
+
+
 def is_call_to(value: relax.Expr, op: str) -> bool:
     """Tell whether an expression calls the operator of that name."""
     return isinstance(value, relax.Call) and value.op == tvm.ir.Op.get(op)

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 import tvm
 from tvm import relax
-from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.relax.expr_functor import mutator
 
 from relax_passes.constant_values import array_of
+from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.pass_base import REGISTRY, GraphPass, PassContext, graph_pass
+from relax_passes.rewrite_functions import CallRewriter, rewrite_functions
 from tests.relax_passes.pass_checks import check, module, normal, operators
 
 GUIDE = Path(__file__).parents[2] / "docs" / "add-a-pass.md"
@@ -30,7 +32,9 @@ def example() -> Iterator[GraphPass]:
         "np": np,
         "tvm": tvm,
         "relax": relax,
-        "PyExprMutator": PyExprMutator,
+        "CallRewriter": CallRewriter,
+        "rewrite_functions": rewrite_functions,
+        "remove_dead_bindings": remove_dead_bindings,
         "mutator": mutator,
         "array_of": array_of,
         "graph_pass": graph_pass,

@@ -12,6 +12,8 @@ from relax_passes.fold_batch_norm import fold_batch_norm
 from relax_passes.fold_constant import fold_constant
 from relax_passes.lift_convolution_1d import lift_convolution_1d
 from relax_passes.lower_operators import lower_operators
+from relax_passes.merge_parallel_convolutions import merge_parallel_convolutions
+from relax_passes.merge_parallel_products import merge_parallel_products
 from relax_passes.pass_base import GraphPass
 from tests.relax_passes.pass_checks import Build, check, normal, weights
 
@@ -41,6 +43,15 @@ def _one_axis(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
     return R.nn.relu(bb.emit(R.nn.conv1d(x, weights(8, 3, 3), padding=1)))
 
 
+def _parallel_convolutions(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    branches = [bb.emit(R.nn.conv2d(x, weights(8, 8, 1, 1, seed=seed))) for seed in (0, 1)]
+    return R.add(*branches)
+
+
+def _parallel_products(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    return R.subtract(*(bb.emit(R.matmul(x, weights(4, 4, seed=seed))) for seed in (0, 1)))
+
+
 @pytest.mark.parametrize(
     ("graph_pass", "build", "shape"),
     [
@@ -49,6 +60,8 @@ def _one_axis(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
         (fold_constant, _constant_sum, (3, 4)),
         (apply_algebraic_rules, _shifted_twice, (3, 4)),
         (lift_convolution_1d, _one_axis, (2, 3, 20)),
+        (merge_parallel_convolutions, _parallel_convolutions, (1, 8, 5, 5)),
+        (merge_parallel_products, _parallel_products, (3, 4)),
     ],
     ids=lambda value: getattr(value, "name", None),
 )

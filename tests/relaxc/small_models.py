@@ -101,6 +101,22 @@ def small_cnn() -> onnx.ModelProto:
     return _model(graph)
 
 
+def square_chain(
+    size: int, nodes: list[onnx.NodeProto], result: str, weights: list[str]
+) -> onnx.ModelProto:
+    """Nodes on x and random weights, all float32[size, size]."""
+    rng = np.random.default_rng(0)
+    arrays = {name: rng.standard_normal((size, size)).astype("float32") for name in weights}
+    graph = helper.make_graph(
+        nodes,
+        "chain",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [size, size])],
+        [helper.make_tensor_value_info(result, TensorProto.FLOAT, [size, size])],
+        [numpy_helper.from_array(array, name) for name, array in arrays.items()],
+    )
+    return _model(graph)
+
+
 def _model(graph: onnx.GraphProto) -> onnx.ModelProto:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.checker.check_model(model)

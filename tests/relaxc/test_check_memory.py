@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import helper
 
 import relax_passes.memory.in_place as in_place
 import relax_passes.memory.plan_memory as plan_memory
@@ -15,6 +14,7 @@ from relax_passes.memory.plan_offsets import Plan
 from relaxc.check_memory import check_memory
 from relaxc.cli import main
 from relaxc.errors import CompileError
+from tests.relaxc.small_models import square_chain
 
 SIZE = 16
 
@@ -22,11 +22,6 @@ SIZE = 16
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """A chain of products with a residual; sums may run in place, products may not."""
-    rng = np.random.default_rng(0)
-    weights = [
-        numpy_helper.from_array(rng.standard_normal((SIZE, SIZE)).astype("float32"), f"w{k}")
-        for k in range(4)
-    ]
     nodes = []
     value = "x"
     for k in range(4):
@@ -34,15 +29,7 @@ def path(tmp_path: Path) -> Path:
         nodes.append(helper.make_node("Transpose", [f"product{k}"], [f"turned{k}"], perm=[1, 0]))
         nodes.append(helper.make_node("Add", [f"turned{k}", value], [f"sum{k}"]))
         value = f"sum{k}"
-    kind = onnx.TensorProto.FLOAT
-    graph = helper.make_graph(
-        nodes,
-        "chain",
-        [helper.make_tensor_value_info("x", kind, [SIZE, SIZE])],
-        [helper.make_tensor_value_info(value, kind, None)],
-        weights,
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    model = square_chain(SIZE, nodes, value, [f"w{k}" for k in range(4)])
     onnx.save(model, tmp_path / "chain.onnx")
     return tmp_path / "chain.onnx"
 

@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import helper
 
 import relaxc
 from relaxc.cli import main
 from relaxc.drawing.memory_picture import draw_memory, memory_rows, memory_svg, planned_buffers
 from relaxc.errors import InvalidInput
 from relaxc.ort_arena import onnxruntime_arena_bytes
+from tests.relaxc.small_models import square_chain
 
 SIZE = 64
 
@@ -22,22 +23,12 @@ SIZE = 64
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Products and transposes in a row: two buffers are alive at once."""
-    rng = np.random.default_rng(0)
-    weight = numpy_helper.from_array(rng.standard_normal((SIZE, SIZE)).astype("float32"), "w")
     nodes, value = [], "x"
     for k in range(5):
         nodes.append(helper.make_node("MatMul", [value, "w"], [f"product{k}"]))
         nodes.append(helper.make_node("Softmax", [f"product{k}"], [f"soft{k}"], axis=0))
         value = f"soft{k}"
-    kind = onnx.TensorProto.FLOAT
-    graph = helper.make_graph(
-        nodes,
-        "chain",
-        [helper.make_tensor_value_info("x", kind, [SIZE, SIZE])],
-        [helper.make_tensor_value_info(value, kind, None)],
-        [weight],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    model = square_chain(SIZE, nodes, value, ["w"])
     onnx.save(model, folder := tmp_path_factory.mktemp("model") / "chain.onnx")
     return folder
 

@@ -25,41 +25,32 @@ class Range:
 
 
 Ranges = Mapping[Var, Range]
-_FALSE, _TRUE = tirx.const(False, "bool"), tirx.const(True, "bool")
 
 
 def shown_somewhere(mask: Expr, ranges: Ranges) -> Expr:
     """Return a condition that holds wherever `mask` holds at some point of the ranges."""
-    if isinstance(mask, tirx.And):
-        return tirx.all(shown_somewhere(mask.a, ranges), shown_somewhere(mask.b, ranges))
-    if isinstance(mask, tirx.Or):
-        return tirx.any(shown_somewhere(mask.a, ranges), shown_somewhere(mask.b, ranges))
-    if isinstance(mask, tirx.Not):
-        return tirx.Not(shown_everywhere(mask.a, ranges))
-    if not _depends(mask, ranges):
-        return mask
-    sides = _sides(mask, ranges)
-    if sides is None:
-        return _TRUE
-    a, b, or_equal = sides
-    return a.low <= b.high if or_equal else a.low < b.high
+    return _bound(mask, ranges, everywhere=False)
 
 
 def shown_everywhere(mask: Expr, ranges: Ranges) -> Expr:
     """Return a condition under which `mask` holds at every point of the ranges."""
-    if isinstance(mask, tirx.And):
-        return tirx.all(shown_everywhere(mask.a, ranges), shown_everywhere(mask.b, ranges))
-    if isinstance(mask, tirx.Or):
-        return tirx.any(shown_everywhere(mask.a, ranges), shown_everywhere(mask.b, ranges))
+    return _bound(mask, ranges, everywhere=True)
+
+
+def _bound(mask: Expr, ranges: Ranges, *, everywhere: bool) -> Expr:
+    if isinstance(mask, tirx.And | tirx.Or):
+        join = tirx.all if isinstance(mask, tirx.And) else tirx.any
+        return join(*(_bound(m, ranges, everywhere=everywhere) for m in (mask.a, mask.b)))
     if isinstance(mask, tirx.Not):
-        return tirx.Not(shown_somewhere(mask.a, ranges))
+        return tirx.Not(_bound(mask.a, ranges, everywhere=not everywhere))
     if not _depends(mask, ranges):
         return mask
     sides = _sides(mask, ranges)
-    if sides is None:
-        return _FALSE
+    if sides is None:  # not seen through: perhaps somewhere, surely not everywhere
+        return tirx.const(not everywhere, "bool")
     a, b, or_equal = sides
-    return a.high <= b.low if or_equal else a.high < b.low
+    left, right = (a.high, b.low) if everywhere else (a.low, b.high)
+    return left <= right if or_equal else left < right
 
 
 def _sides(mask: Expr, ranges: Ranges) -> tuple[Range, Range, bool] | None:

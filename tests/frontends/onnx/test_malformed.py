@@ -16,7 +16,8 @@ import relaxc
 from frontends.errors import InvalidModel, UnsupportedOperator
 from frontends.onnx import import_onnx
 from tests.frontends.onnx.run_model import make_model, run_imported, run_reference
-from tests.fuzz.malformed_models import Malformed, corpus, model, value
+from tests.fuzz.malformed import corpus
+from tests.fuzz.malformed.case import Malformed, model, value
 
 CASES = dict(corpus())
 

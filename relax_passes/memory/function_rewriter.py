@@ -1,0 +1,206 @@
+"""Emit a function again with its plan: tensors cut from one arena, kernels called for effect."""
+
+from __future__ import annotations
+
+import math
+
+import tvm
+import tvm_ffi
+from tvm import relax, te, tirx
+
+from relax_passes.memory.buffer_offsets import accept_offsets
+from relax_passes.memory.in_place import in_place_variant
+from relax_passes.memory.live_ranges import (
+    CALL_TIR,
+    LiveRanges,
+    bindings_of,
+    is_call_to,
+    result_types,
+)
+from relax_passes.pass_base import PassContext
+from relax_passes.schedule_kernels import schedule_kernel
+
+_DEVICE_INDEX = 0
+
+
+class FunctionRewriter:
+    """Emits a function again, with allocations and calls for effect."""
+
+    def __init__(
+        self,
+        mod: tvm.IRModule,
+        ctx: PassContext,
+        live: LiveRanges,
+        in_place: dict[relax.Var, int],
+        offsets: dict[int, int],
+        arena_bytes: int,
+        poison: bool,
+    ) -> None:
+        self._builder = relax.BlockBuilder(mod)
+        self._mod, self._ctx, self._live = mod, ctx, live
+        self._in_place, self._offsets, self._arena_bytes = in_place, offsets, arena_bytes
+        self._poison = poison
+        self._poisons: dict[str, tvm.ir.GlobalVar] = {}
+        self._arena: relax.Var | None = None
+        self._new: dict[relax.Expr, relax.Expr] = {}
+        self._storages: dict[relax.Expr, frozenset[int]] = {}  # of the emitted variables
+        self._variants: dict[tuple[tvm.ir.GlobalVar, int], tvm.ir.GlobalVar] = {}
+
+    def rewrite(self, name: str) -> tvm.IRModule:
+        """Return the module with function `name` planned; its global variable stays the same."""
+        builder, live = self._builder, self._live
+        func = self._mod[name]
+        public = func.attrs is not None and "global_symbol" in func.attrs
+        attrs = dict(func.attrs or {})
+        if not public:
+            # Its callers see a pure function: what it writes is its own.
+            attrs["relax.force_pure"] = True
+        # Built under another name first: a function cannot be replaced while it is being read.
+        draft_name = f"planned_{name}"
+        with builder.function(
+            draft_name, func.params, attrs=attrs, pure=not public, private=not public
+        ):
+            if self._offsets and self._arena_bytes:
+                shape = relax.ShapeExpr([self._arena_bytes])
+                storage = relax.op.memory.alloc_storage(shape, _DEVICE_INDEX, "global", "uint8")
+                self._arena = builder.emit(storage, "arena")
+            for step, binding in enumerate(bindings_of(func)):
+                self._emit(binding)
+                if self._poison:
+                    self._poison_freed(step)
+                self._storages.setdefault(self._new[binding.var], live.names[binding.var])
+            result = self._map(func.body.body)
+            draft = builder.emit_func_output(self._own_results(result) if public else result)
+        mod = builder.finalize()
+        functions = dict(mod.functions)
+        # The builder keeps one of equal functions, so the draft may be one that was planned before.
+        planned = functions.pop(draft) if draft.name_hint == draft_name else functions[draft]
+        if public:
+            planned = planned.with_attr("global_symbol", name)
+        functions[mod.get_global_var(name)] = planned
+        return tvm.IRModule(functions, attrs=mod.attrs)
+
+    def _emit(self, binding: relax.Binding) -> None:
+        var, value = binding.var, binding.value
+        if isinstance(binding, relax.MatchCast):
+            cast = relax.MatchCast(relax.Var(var.name, binding.ty), self._map(value), binding.ty)
+            self._builder.emit_normalized(cast)
+            self._new[var] = cast.var
+        elif is_call_to(value, CALL_TIR):
+            self._emit_kernel(var, value)
+        elif isinstance(value, relax.Tuple):
+            self._new[var] = self._map(value)
+        elif isinstance(value, relax.TupleGetItem) and isinstance(
+            self._map(value.tuple_value), relax.Tuple
+        ):
+            self._new[var] = self._map(value.tuple_value).fields[value.index]
+        elif isinstance(value, relax.Var):
+            self._new[var] = self._map(value)
+        else:
+            self._new[var] = self._builder.emit(self._map(value), var.name)
+
+    def _emit_kernel(self, var: relax.Var, call: relax.Call) -> None:
+        callee, packed, *symbols = call.args
+        inputs = [self._map(arg) for arg in packed.fields]
+        operand = self._in_place.get(var)
+        if operand is not None:
+            callee = self._variant(callee, operand)
+            self._builder.emit(relax.Call(callee, [*inputs, *symbols]), "_")
+            self._new[var] = inputs[operand]
+            return
+        outputs = [
+            self._allocate(index, ty, var.name)
+            for index, ty in zip(self._live.results[var], result_types(var.ty), strict=True)
+        ]
+        shapes = [dim for symbol in symbols for dim in symbol.values]
+        self._builder.emit(relax.Call(callee, [*inputs, *outputs, *shapes]), "_")
+        single = not isinstance(var.ty, relax.TupleType)
+        self._new[var] = outputs[0] if single else relax.Tuple(outputs)
+        for index, output in zip(self._live.results[var], outputs, strict=True):
+            self._storages[output] = frozenset([index])
+
+    def _allocate(self, index: int, ty: relax.TensorType, name: str) -> relax.Var:
+        if index in self._offsets and self._arena is not None:
+            tensor = relax.op.memory.alloc_tensor(
+                self._arena, self._offsets[index], ty.shape, str(ty.dtype)
+            )
+        else:
+            tensor = relax.op.builtin.alloc_tensor(ty.shape, str(ty.dtype), _DEVICE_INDEX, "global")
+        return self._builder.emit(tensor, name)
+
+    def _variant(self, callee: tvm.ir.GlobalVar, operand: int) -> tvm.ir.GlobalVar:
+        if (callee, operand) not in self._variants:
+            func = in_place_variant(self._mod[callee], operand)
+            name = f"{callee.name_hint}_in_place"
+            self._variants[callee, operand] = self._builder.add_func(func, name)
+        return self._variants[callee, operand]
+
+    def _map(self, expr: relax.Expr) -> relax.Expr:
+        if expr in self._new:
+            return self._new[expr]
+        return tvm_ffi.structural_map(expr, (relax.Var, lambda v: self._new.get(v, v)))
+
+    def _own_results(self, result: relax.Expr) -> relax.Expr:
+        """Return the function's result, with a copy of each part that is not its own tensor.
+
+        A part that is an input, a constant, or a second name of another part would otherwise
+        change when its owner does. What another function returned may be any of these.
+        """
+        taken: set[int] = set()
+
+        def own(part: relax.Expr) -> relax.Expr:
+            if isinstance(part, relax.Tuple):
+                return relax.Tuple([own(inner) for inner in part.fields])
+            owned = self._storages.get(part, frozenset())
+            foreign = any(self._live.storages[index].foreign for index in owned)
+            fresh = owned and not owned & taken and not foreign
+            if fresh or not isinstance(part.ty, relax.TensorType):
+                taken.update(owned)
+                return part
+            return self._copy(part)
+
+        return own(result)
+
+    def _copy(self, value: relax.Expr) -> relax.Var:
+        # A kernel's sizes are symbols of its own: those of the graph are not its to read.
+        shape = [
+            dim if isinstance(dim, tirx.IntImm) else tirx.Var(f"n{axis}", "int64")
+            for axis, dim in enumerate(value.ty.shape)
+        ]
+        dtype = str(value.ty.dtype)
+        source = te.placeholder(shape, dtype, name="source")
+        copied = te.compute(shape, lambda *i: source(*i), name="copied")
+        callee = self._add_kernel([source, copied], "copy")
+        tensor = relax.op.builtin.alloc_tensor(value.ty.shape, dtype, _DEVICE_INDEX, "global")
+        result = self._builder.emit(tensor, "copied")
+        self._builder.emit(relax.Call(callee, [value, result]), "_")
+        return result
+
+    def _poison_freed(self, step: int) -> None:
+        """Overwrite what was read for the last time: a stale read then shows in the results."""
+        for index, offset in self._offsets.items():
+            storage = self._live.storages[index]
+            if storage.upper != step + 1 or not storage.arena_bytes:
+                continue
+            dtype = str(storage.ty.dtype)
+            dtype = dtype if dtype in ("float16", "float32", "float64") else "uint8"
+            if dtype not in self._poisons:
+                self._poisons[dtype] = self._add_kernel([_poison(dtype)], f"poison_{dtype}")
+            count = storage.arena_bytes // (tvm.runtime.DataType(dtype).bits // 8)
+            shape = relax.ShapeExpr([count])
+            freed = relax.op.memory.alloc_tensor(self._arena, offset, shape, dtype)
+            target = self._builder.emit(freed, "freed")
+            self._builder.emit(relax.Call(self._poisons[dtype], [target]), "_")
+
+    def _add_kernel(self, tensors: list[te.Tensor], name: str) -> tvm.ir.GlobalVar:
+        """Schedule a computation and add it to the module as a kernel."""
+        func = te.create_prim_func(tensors).without_attr("global_symbol")
+        func, _ = schedule_kernel(func, self._ctx)
+        func = list(accept_offsets(tvm.IRModule({name: func})).functions.values())[0]
+        return self._builder.add_func(func, name)
+
+
+def _poison(dtype: str) -> te.Tensor:
+    """Return a computation that fills any number of elements with what no kernel means to read."""
+    value = tirx.const(0xA5 if dtype == "uint8" else math.nan, dtype)
+    return te.compute((tirx.Var("n", "int64"),), lambda i: value, name="filled")
