@@ -14,11 +14,16 @@ _Names = dict[relax.Expr, relax.Expr]
 
 
 def canonicalize_bindings(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return the module without trivial bindings in the blocks of its functions."""
+    """Return the module without trivial bindings in the blocks of its functions.
+
+    It is the same module where there are none.
+    """
     functions = {
         var: _canonicalize(func) if isinstance(func, relax.Function) else func
         for var, func in mod.functions.items()
     }
+    if all(func.same_as(mod[var]) for var, func in functions.items()):
+        return mod
     # Expressions that were written anew have no types yet.
     return relax.transform.Normalize()(tvm.IRModule(functions, attrs=mod.attrs))
 
@@ -30,9 +35,13 @@ def _canonicalize(func: relax.Function) -> relax.Function:
     blocks: list[tuple[type[relax.BindingBlock], list[relax.Binding]]] = []
     for block in func.body.blocks:
         kept: list[relax.Binding] = []
+        own = {binding.var for binding in block.bindings}
         for binding in block.bindings:
             value, var = _replace(binding.value, renamed), binding.var
             original = _original(binding, value, tuples)
+            if isinstance(original, relax.DataflowVar) and original not in own:
+                # An element of a tuple that another block made: there it has a local name.
+                original = promoted.get(original)
             leaves_block = isinstance(original, relax.DataflowVar) and not isinstance(
                 var, relax.DataflowVar
             )

@@ -27,8 +27,10 @@ _PERMUTE = "relax.permute_dims"
 @graph_pass(name="simplify_views", phase="canonicalize")
 def simplify_views(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool]:
     """Remove or merge reshapes, transposes, casts and broadcasts that change nothing."""
-    rewriter = _Simplify(mod)
-    rewrite_functions(rewriter, mod)
+    # A `match_cast` to the type that was there would hide the view behind it.
+    plain = canonicalize_bindings(mod)
+    rewriter = _Simplify(plain)
+    rewrite_functions(rewriter, plain)
     if not rewriter.count:
         return mod, False
     ctx.log.fire("simplify_views", f"simplified {rewriter.count} views")

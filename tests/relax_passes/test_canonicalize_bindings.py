@@ -58,3 +58,41 @@ def test_aliases_and_elements_of_tuples_go() -> None:
     assert [type(value) for value in left] == [relax.Call, relax.Tuple, relax.Call]
     # The result is computed under its own name, which leaves the block.
     assert mod["main"].body.body == bindings(mod)[-1].var
+
+
+def test_an_element_with_a_local_name_is_read_in_its_own_block_only() -> None:
+    @I.ir_module
+    class Module:
+        @R.function
+        def main(x: R.Tensor((2, 4), "float32")) -> R.Tensor((2, 4), "float32"):
+            with R.dataflow():
+                a = R.exp(x)
+                pair = (a, x)
+                R.output(pair)
+            between = R.exp(x)
+            with R.dataflow():
+                b = pair[0]
+                c = pair[1]
+                d = R.add(b, c)
+                gv = R.add(d, between)
+                R.output(gv)
+            return gv
+
+    mod = canonicalize_bindings(Module)
+    relax.analysis.well_formed(mod)
+    _, pair, _, b, d, _ = bindings(mod)
+    assert isinstance(b.value, relax.TupleGetItem) and b.value.tuple_value == pair.var
+    assert list(d.value.args) == [b.var, mod["main"].params[0]]
+
+
+def test_nothing_to_rename_leaves_the_same_module() -> None:
+    @I.ir_module
+    class Module:
+        @R.function
+        def main(x: R.Tensor((2, 4), "float32")) -> R.Tensor((2, 4), "float32"):
+            with R.dataflow():
+                gv = R.exp(x)
+                R.output(gv)
+            return gv
+
+    assert canonicalize_bindings(Module).same_as(Module)

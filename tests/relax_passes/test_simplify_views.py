@@ -58,6 +58,16 @@ def test_a_chain_of_views_with_a_symbolic_dimension_becomes_one() -> None:
     assert operators(changed) == {"reshape": 1, "exp": 1}
 
 
+def test_views_around_a_cast_to_the_same_type_become_one() -> None:
+    def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        y = bb.emit(R.reshape(x, (2, 4)))
+        y = bb.match_cast(y, relax.TensorType((2, 4), "float32"))
+        return R.exp(bb.emit(R.expand_dims(y, 1)))
+
+    changed = check(simplify_views, module((2, 2, 2), build), normal(2, 2, 2))
+    assert operators(changed) == {"reshape": 1, "exp": 1}
+
+
 def test_views_and_casts_that_change_something_stay() -> None:
     def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
         y = bb.emit(R.astype(bb.emit(R.reshape(x, (6,))), "float16"))

@@ -178,10 +178,10 @@ def transpose(op: Op) -> relax.Expr:
 
 @converter("Concat")
 def concat(op: Op) -> Any:
-    """Join along an axis."""
+    """Join along an axis. Empty parts fall away, whatever their other sizes, if any part is not."""
     axis = op.axis(1)
-    parts = [place for place in range(len(op.inputs)) if 0 not in _static_dims(op.shape(place))]
-    parts = parts or [0]
+    places = list(range(len(op.inputs)))
+    parts = [place for place in places if 0 not in _static_dims(op.shape(place))] or places
     if len(parts) == 1:
         return op.value(parts[0])
     return R.concat(op.aligned(parts, free=axis), axis)

@@ -58,6 +58,7 @@ def test_concatenation_with_nothing() -> None:
     x = np.ones((2, 3), "float32")
     check_node("Concat", x, _empty(2, 0), x * 2, axis=1)
     check_node("Concat", _empty(0, 3), _empty(0, 3), axis=0)
+    check_node("Concat", _empty(1, 0), _empty(2, 0), axis=0)
     check_node("Concat", x, _empty(2, 0), axis=1, symbolic={0: [2, "a"], 1: [2, "b"]})
 
 
