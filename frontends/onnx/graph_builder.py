@@ -20,6 +20,7 @@ from frontends.onnx.load_model import subgraphs_of
 from frontends.onnx.op import Op, numpy_dtype
 from frontends.onnx.operand_sizes import shared_sizes
 from frontends.onnx.private_function import Frame, PrivateFunction, declare_recursive, define
+from frontends.onnx.ratio import Ratio
 from frontends.onnx.registry import find_converter, normalize_domain
 from frontends.onnx.stored_types import check_stored_inputs, name_stored_results
 from frontends.onnx.symbols import InputShapes, sanitize
@@ -292,23 +293,27 @@ class GraphBuilder:
     def _materialize(self, value: Value) -> relax.Var:
         """Compute a shape value at run time, one element of the tensor for each expression."""
         assert value.symbolic is not None
-        shape = value.symbolic.shape
+        shape, items = value.symbolic.shape, list(value.symbolic.flat)
+        sources = [item.source if isinstance(item, Ratio) else item for item in items]
 
-        def compute(elements: list[Any]) -> te.Tensor:
+        def compute(sizes: list[Any]) -> te.Tensor:
+            elements = [
+                item.computed(prim(size), value.dtype) if isinstance(item, Ratio) else prim(size)
+                for item, size in zip(items, sizes, strict=True)
+            ]
+
             def pick(*place: Any) -> Any:
                 flat: Any = 0
                 for size, index in zip(shape, place, strict=True):
                     flat = flat * size + index
-                chosen = prim(elements[-1])
+                chosen = elements[-1]
                 for number in range(len(elements) - 2, -1, -1):
-                    chosen = tirx.Select(flat == number, prim(elements[number]), chosen)
+                    chosen = tirx.Select(flat == number, elements[number], chosen)
                 return chosen.astype(value.dtype)
 
             return te.compute(shape, pick, name="shape_value")
 
-        return self.emit_te(
-            compute, name=value.name or "shape_value", dims=list(value.symbolic.flat)
-        )
+        return self.emit_te(compute, name=value.name or "shape_value", dims=sources)
 
     def emit(self, expr: relax.Expr, hint: str) -> relax.Var:
         """Bind `expr`; dimensions that Relax cannot deduce become fresh symbols."""

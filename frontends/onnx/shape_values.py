@@ -1,8 +1,9 @@
-"""Evaluate integer operators on symbolic shape values, so that shape arithmetic leaves no code.
+"""Evaluate operators on symbolic shape values, so that shape arithmetic leaves no code.
 
-A shape value is a NumPy object array of dimensions (`frontends.onnx.value`). Rearranging operators
-are NumPy's own on that array; arithmetic goes through `DimArithmetic`, which divides truncating
-as ONNX does. What cannot stay symbolic returns None and is computed at run time instead.
+A shape value is a NumPy object array of dimensions (`frontends.onnx.value`), or of ratios where a
+model computes sizes in floats. Rearranging operators are NumPy's own on that array; arithmetic goes
+through `DimArithmetic`, which divides truncating as ONNX does, and `RatioArithmetic`. What cannot
+stay symbolic returns None and is computed at run time instead.
 """
 
 from __future__ import annotations
@@ -15,64 +16,82 @@ import onnx
 from tvm import tirx
 
 from frontends.onnx.dims import DimArithmetic, as_dim, is_static, prim
+from frontends.onnx.ratio import MANTISSA, NotARatio, Ratio, RatioArithmetic
+from frontends.onnx.rearrange import REARRANGING, Arrays, Unknown, as_objects
 from frontends.onnx.value import Value
 
 _MAX_ELEMENTS = 256
-_INTEGERS = {onnx.TensorProto.INT64: "int64", onnx.TensorProto.INT32: "int32"}
+_KINDS = {
+    onnx.TensorProto.INT64: "int64",
+    onnx.TensorProto.INT32: "int32",
+    onnx.TensorProto.FLOAT: "float32",
+    onnx.TensorProto.DOUBLE: "float64",
+}
 
 
 def evaluate(
     node: onnx.NodeProto, inputs: Sequence[Value | None], arithmetic: DimArithmetic
 ) -> Value | None:
     """Return the node's result as shape value, or None if it must be computed at run time."""
-    if node.op_type not in _RULES or len(node.output) != 1 or node.domain not in ("", "ai.onnx"):
+    if len(node.output) != 1 or node.domain not in ("", "ai.onnx"):
         return None
-    arrays: list[np.ndarray | None] = []
-    for value in inputs:
-        dims = value.dims() if value is not None else None
-        if value is not None and (dims is None or dims.size > _MAX_ELEMENTS):
-            return None
-        arrays.append(dims)
+    if not (node.op_type in _RULES or node.op_type in _OF_RATIOS or node.op_type == "Cast"):
+        return None
     attributes = {
         attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute
     }
+    given = [value.dtype for value in inputs if value is not None]
+    dtype = given[1] if node.op_type == "Where" else given[0]
     try:
-        result = _RULES[node.op_type](arrays, attributes, arithmetic)
-    except (_Unknown, ZeroDivisionError):
+        arrays = [None if value is None else _elements(value) for value in inputs]
+        if node.op_type == "Cast":
+            wanted = _KINDS.get(attributes["to"], "")
+            return _cast(node.output[0], dtype, arrays[0], wanted, arithmetic)
+        if dtype in MANTISSA:
+            ratios = RatioArithmetic(arithmetic, dtype)
+            result = _OF_RATIOS[node.op_type](arrays, attributes, ratios)
+        else:
+            result = _RULES[node.op_type](arrays, attributes, arithmetic)
+    except (Unknown, NotARatio, KeyError, ZeroDivisionError):
         return None
-    first = next(value for value in inputs if value is not None)
-    dtype = first.dtype
-    if node.op_type == "Where":
-        dtype = inputs[1].dtype  # type: ignore[union-attr]
-    if node.op_type == "Cast":
-        dtype = _INTEGERS[attributes["to"]]
     if node.op_type in ("Equal", "Less", "Greater"):
         dtype = "bool"
+    if dtype in MANTISSA:
+        return Value.of_ratios(node.output[0], result, dtype)
     return Value.of_dims(node.output[0], result, dtype)
 
 
-class _Unknown(Exception):
-    """The result depends on a symbol in a way that a shape value cannot express."""
+def _elements(value: Value) -> np.ndarray:
+    """Return the elements as dimensions or ratios."""
+    known = value.array if value.array is not None else value.symbolic
+    if known is None or known.size > _MAX_ELEMENTS:
+        raise Unknown
+    elements = value.dims() if value.dtype not in MANTISSA else value.ratios()
+    if elements is None:
+        raise Unknown
+    return elements
 
 
-Arrays = Sequence[Any]
-
-
-def _static(array: np.ndarray | None) -> list[int] | None:
-    if array is None:
+def _cast(
+    name: str, dtype: str, elements: Any, wanted: str, arithmetic: DimArithmetic
+) -> Value | None:
+    """Return sizes as ratios, the integer parts of ratios, or ratios of a wider float."""
+    if not wanted:
         return None
-    if not all(is_static(item) for item in array.flat):
-        raise _Unknown
-    return [int(item) for item in array.flat]
-
-
-def _objects(result: Any) -> np.ndarray:
-    """Return a NumPy object array, scalars included."""
-    if isinstance(result, np.ndarray) and result.dtype == object:
-        return result
-    array = np.empty((), dtype=object)
-    array[()] = result
-    return array
+    result = np.empty(elements.shape, dtype=object)
+    for place in np.ndindex(result.shape):
+        item = elements[place]
+        if wanted not in MANTISSA:
+            ratios = RatioArithmetic(arithmetic, dtype) if dtype in MANTISSA else None
+            result[place] = item if ratios is None else ratios.truncate(item)
+        elif dtype not in MANTISSA:
+            result[place] = Ratio(item)
+        elif wanted == dtype or (item.is_exact and wanted == "float64"):
+            result[place] = item
+        else:
+            raise NotARatio
+    make = Value.of_ratios if wanted in MANTISSA else Value.of_dims
+    return make(name, result, wanted)
 
 
 def _elementwise(function: Callable[..., Any]) -> Callable[..., np.ndarray]:
@@ -90,7 +109,7 @@ def _fold_left(function: Callable[..., Any]) -> Callable[..., np.ndarray]:
     pairwise = _elementwise(function)
 
     def rule(arrays: Arrays, attributes: dict[str, Any], arithmetic: DimArithmetic) -> np.ndarray:
-        total = _objects(arrays[0])
+        total = as_objects(arrays[0])
         for array in arrays[1:]:
             total = pairwise([total, array], attributes, arithmetic)
         return total
@@ -108,7 +127,7 @@ def _compare(operator: str) -> Callable[..., Any]:
             for side, other in ((left, right), (right, left)):
                 if is_static(side) and side < 0 and arithmetic.is_nonnegative(other):
                     return 0
-        raise _Unknown
+        raise Unknown
 
     return decide
 
@@ -116,7 +135,7 @@ def _compare(operator: str) -> Callable[..., Any]:
 def _where(arithmetic: DimArithmetic, condition: Any, left: Any, right: Any) -> Any:
     if is_static(condition):
         return left if condition else right
-    raise _Unknown
+    raise Unknown
 
 
 def _modulo(arrays: Arrays, attributes: dict[str, Any], arithmetic: DimArithmetic) -> np.ndarray:
@@ -130,66 +149,18 @@ def _modulo(arrays: Arrays, attributes: dict[str, Any], arithmetic: DimArithmeti
     return _elementwise(remainder)(arrays, attributes, arithmetic)
 
 
-def _cast(arrays: Arrays, attributes: dict[str, Any], arithmetic: DimArithmetic) -> np.ndarray:
-    if attributes["to"] not in _INTEGERS:
-        raise _Unknown
-    return _objects(arrays[0])
-
-
-def _gather(arrays: Arrays, attributes: dict[str, Any], arithmetic: DimArithmetic) -> np.ndarray:
-    _static(arrays[1])
-    return _objects(np.take(arrays[0], arrays[1].astype("int64"), axis=attributes.get("axis", 0)))
-
-
-def _concat(arrays: Arrays, attributes: dict[str, Any], arithmetic: DimArithmetic) -> np.ndarray:
-    return np.concatenate(arrays, axis=attributes.get("axis", 0))
-
-
-def _slice(arrays: Arrays, attributes: dict[str, Any], arithmetic: DimArithmetic) -> np.ndarray:
-    def given(place: int, name: str) -> list[int] | None:
-        if len(arrays) > place and arrays[place] is not None:
-            return _static(arrays[place])
-        return list(attributes[name]) if name in attributes else None
-
-    starts, ends = given(1, "starts"), given(2, "ends")
-    if starts is None or ends is None:
-        raise _Unknown
-    axes = given(3, "axes") or list(range(len(starts)))
-    steps = given(4, "steps") or [1] * len(starts)
-    result = arrays[0]
-    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        length = result.shape[axis]
-        stop: int | None = end
-        if step < 0 and end < -length:
-            stop = None  # before the first element, which Python would count from the back
-        places = [slice(None)] * result.ndim
-        places[axis] = slice(start, stop, step)
-        result = result[tuple(places)]
-    return _objects(result)
-
-
-def _squeeze(arrays: Arrays, attributes: dict[str, Any], arithmetic: DimArithmetic) -> np.ndarray:
-    axes = _static(arrays[1]) if len(arrays) > 1 else attributes.get("axes")
-    return _objects(np.squeeze(arrays[0], None if axes is None else tuple(axes)))
-
-
-def _unsqueeze(arrays: Arrays, attributes: dict[str, Any], arithmetic: DimArithmetic) -> np.ndarray:
-    axes = _static(arrays[1]) if len(arrays) > 1 else attributes["axes"]
-    return _objects(np.expand_dims(arrays[0], tuple(axes or ())))
-
-
-def _reshape(arrays: Arrays, attributes: dict[str, Any], arithmetic: DimArithmetic) -> np.ndarray:
-    return _objects(arrays[0].reshape(_static(arrays[1])))
-
-
 def _reduce_prod(
     arrays: Arrays, attributes: dict[str, Any], arithmetic: DimArithmetic
 ) -> np.ndarray:
     if len(arrays) > 1 or "axes" in attributes and arrays[0].ndim != 1:
-        raise _Unknown
+        raise Unknown
     product = arithmetic.product(arrays[0].flat)
-    result = _objects(product)
+    result = as_objects(product)
     return result.reshape((1,) * arrays[0].ndim) if attributes.get("keepdims", 1) else result
+
+
+def _rounded(round_to: Callable[..., Any]) -> Callable[..., Ratio]:
+    return lambda arithmetic, item: Ratio(round_to(arithmetic, item))
 
 
 def _negate(arithmetic: DimArithmetic, item: Any) -> Any:
@@ -202,6 +173,21 @@ def _absolute(arithmetic: DimArithmetic, item: Any) -> Any:
     return as_dim(tirx.abs(prim(item)))
 
 
+_OF_RATIOS: dict[str, Callable[..., np.ndarray]] = {
+    "Add": _elementwise(RatioArithmetic.add),
+    "Sub": _elementwise(RatioArithmetic.subtract),
+    "Mul": _elementwise(RatioArithmetic.multiply),
+    "Div": _elementwise(RatioArithmetic.divide),
+    "Neg": _elementwise(RatioArithmetic.negate),
+    "Abs": _elementwise(RatioArithmetic.absolute),
+    "Min": _fold_left(RatioArithmetic.minimum),
+    "Max": _fold_left(RatioArithmetic.maximum),
+    "Floor": _elementwise(_rounded(RatioArithmetic.floor)),
+    "Ceil": _elementwise(_rounded(RatioArithmetic.ceil)),
+    "Round": _elementwise(_rounded(RatioArithmetic.round)),
+    "Where": _elementwise(_where),
+    **REARRANGING,
+}
 _RULES: dict[str, Callable[..., np.ndarray]] = {
     "Add": _elementwise(lambda arithmetic, left, right: arithmetic.simplify(left + right)),
     "Sub": _elementwise(lambda arithmetic, left, right: arithmetic.simplify(left - right)),
@@ -216,12 +202,6 @@ _RULES: dict[str, Callable[..., np.ndarray]] = {
     "Less": _elementwise(_compare("<")),
     "Greater": _elementwise(_compare(">")),
     "Where": _elementwise(_where),
-    "Cast": _cast,
-    "Gather": _gather,
-    "Concat": _concat,
-    "Slice": _slice,
-    "Squeeze": _squeeze,
-    "Unsqueeze": _unsqueeze,
-    "Reshape": _reshape,
     "ReduceProd": _reduce_prod,
+    **REARRANGING,
 }

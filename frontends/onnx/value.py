@@ -12,6 +12,7 @@ from tvm import relax
 
 from frontends.errors import InvalidModel, UnsupportedOperator
 from frontends.onnx.dims import Dim, as_dim, is_static
+from frontends.onnx.ratio import MANTISSA, Ratio
 from frontends.storage_types import is_stored, to_container
 
 
@@ -19,9 +20,10 @@ from frontends.storage_types import is_stored, to_container
 class Value:
     """One tensor of the model.
 
-    Exactly one of `array` (its elements are known), `symbolic` (a small integer tensor whose
-    elements are dimension expressions: a NumPy object array) and `expr` (computed at run time)
-    is set at first; `expr` is filled in later when a run-time reader needs a known value.
+    Exactly one of `array` (its elements are known), `symbolic` (a small tensor computed from sizes:
+    a NumPy object array of dimension expressions, or of `Ratio` where the dtype is a float) and
+    `expr` (computed at run time) is set at first; `expr` is filled in later when a run-time reader
+    needs a known value.
     `dtype` is the ONNX type; an expression of a type that is only stored is a container of
     another dtype (`frontends.storage_types`).
     """
@@ -73,13 +75,31 @@ class Value:
         """Return the rank."""
         return len(self.shape)
 
+    @staticmethod
+    def of_ratios(name: str, ratios: np.ndarray, dtype: str) -> Value:
+        """Wrap a tensor of ratios; it is a constant if no size is in them."""
+        if all(ratio.is_static for ratio in ratios.flat):
+            numbers = [float(ratio.fraction) for ratio in ratios.flat]
+            return Value.constant(name, np.asarray(numbers, dtype).reshape(ratios.shape))
+        return Value(name, dtype, symbolic=ratios)
+
     def dims(self) -> np.ndarray | None:
-        """Return the elements as dimension expressions, or None if they are unknown."""
+        """Return the elements as dimension expressions, or None if they are no known integers."""
         if self.symbolic is not None:
-            return self.symbolic
+            return None if self.dtype in MANTISSA else self.symbolic
         if self.array is not None and self.array.dtype.kind in "iub":
             return dim_array([int(item) for item in self.array.flat], self.array.shape)
         return None
+
+    def ratios(self) -> np.ndarray | None:
+        """Return the elements of a float tensor as `Ratio`, or None if they are unknown.
+
+        Raises:
+            NotARatio: An element is not finite.
+        """
+        if self.dtype not in MANTISSA or self.array is None:
+            return self.symbolic if self.dtype in MANTISSA else None
+        return dim_array([Ratio.of_float(item) for item in self.array.flat], self.array.shape)
 
     def describe(self) -> str:
         """Return name, dtype and shape for an error message."""

@@ -12,12 +12,15 @@ from frontends.errors import InvalidModel
 from frontends.onnx.dims import Dim, is_static
 from frontends.onnx.op import Op
 from frontends.onnx.operators.run_time_size import counted
+from frontends.onnx.ratio import MANTISSA, NotARatio, RatioArithmetic
 from frontends.onnx.registry import converter
 
 
 @converter("Range")
 def number_range(op: Op) -> relax.Expr:
     """Count from start to limit."""
+    if op.dtype() in MANTISSA:
+        return _float_range(op)
     bounds = [op.dims(place) for place in range(3)]
     start, limit, step = (None if found is None else found[0] for found in bounds)
     if start is None or limit is None or not is_static(step) or step is None:
@@ -39,11 +42,28 @@ def number_range(op: Op) -> relax.Expr:
     return op.te(compute, name="arange", dims=[start, length])
 
 
-def _run_time_range(op: Op) -> relax.Expr:
+def _float_range(op: Op) -> relax.Expr:
+    """Count in floats; the length stays symbolic where the bounds are computed from sizes."""
+    arithmetic = RatioArithmetic(op.arithmetic, op.dtype())
+    try:
+        start, limit, step = (
+            None if (found := op.value(place).ratios()) is None else found.reshape(-1)[0]
+            for place in range(3)
+        )
+        if start is None or limit is None or step is None:
+            return _run_time_range(op)
+        steps = arithmetic.ceil(arithmetic.divide(arithmetic.subtract(limit, start), step))
+    except NotARatio:
+        return _run_time_range(op)
+    return _run_time_range(op, op.arithmetic.maximum(steps, 0))
+
+
+def _run_time_range(op: Op, length: Dim | None = None) -> relax.Expr:
     start, limit, step = (
         op.emit(R.reshape(op.x(place), relax.ShapeExpr([1]))) for place in range(3)
     )
-    length = counted(op, op.te(arange_length, start, limit, step, name="arange_length"))
+    if length is None:
+        length = counted(op, op.te(arange_length, start, limit, step, name="arange_length"))
     return op.te(
         lambda a, b, sizes: arange(a, b, sizes[0]), start, step, name="arange", dims=[length]
     )
