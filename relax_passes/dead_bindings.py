@@ -11,12 +11,16 @@ import tvm
 from tvm import relax
 from tvm.relax import analysis as relax_analysis
 
+from relax_passes.names_between_blocks import publish_names
+
 
 def remove_dead_bindings(mod: tvm.IRModule) -> tvm.IRModule:
     """Return `mod` without dead bindings and without private functions that nothing calls.
 
     A `match_cast` stays: it checks a size at run time, and may define the symbol of another type.
+    What a rewrite reads in another block than before gets a name that may leave its own.
     """
+    mod = publish_names(mod)
     functions = {
         var: _sweep(func) if isinstance(func, relax.Function) else func
         for var, func in mod.functions.items()

@@ -64,7 +64,10 @@ def build_cached(mod: tvm.IRModule, ctx: PassContext) -> relax.VirtualMachine:
     from relax_passes.build import build_executable
 
     executable = build_executable(tvm.IRModule(graphs, attrs=mod.attrs), ctx)
-    return relax.VirtualMachine(executable, tvm.cpu())
+    if any(isinstance(func, tirx.PrimFunc) for func in graphs.values()):
+        return relax.VirtualMachine(executable, tvm.cpu())
+    # TVM would run the C compiler on an empty file, since there is no code beside the graph.
+    return relax.VirtualMachine(executable.mod, tvm.cpu())
 
 
 def _compiled(mod: tvm.IRModule, ctx: PassContext) -> dict[tvm.ir.GlobalVar, str]:
