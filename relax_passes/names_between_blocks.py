@@ -1,7 +1,8 @@
 """Give a value a name that other blocks may read.
 
 A rewriter that looks up how an operand was made finds the operands of that, which a dataflow block
-may hold under a local name. Read in another block, or in a branch, such a name has to leave its own.
+may hold under a local name. Where another block or a branch reads such a name, it must leave its
+own block.
 """
 
 from __future__ import annotations
