@@ -23,15 +23,15 @@ from relax_passes.blocked_layout import (
     has_channels,
     is_one,
     pack_constant,
-    pack_kernel,
 )
 from relax_passes.constant_values import array_of, constant_from
 from relax_passes.emit_as import emit_as
 from relax_passes.layout_transforms import LayoutTransforms
 from relax_passes.lowering.rule import dtype_of, has_no_elements, is_float32, static_shape
+from relax_passes.pack_weights import WeightPacking
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.rewrite_functions import rewrite_functions
-from relax_passes.transposed_convolution import AxisPhases, axis_phases, phase_kernel
+from relax_passes.transposed_convolution import AxisPhases, axis_phases
 from relax_passes.view_before_slice import slice_of_one_axis
 
 
@@ -45,10 +45,12 @@ def assign_layout(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bo
     if not walk.convolutions:
         return mod, False
     ctx.log.metrics["layout_transforms"] = walk.transforms.count
+    packed = walk.weights.at_run_time
     ctx.log.fire(
         "assign_layout",
         f"{walk.convolutions} convolutions in blocked layout, "
-        f"{walk.transforms.count} layout transforms",
+        f"{walk.transforms.count} layout transforms"
+        + (f", {packed} weights packed in each run" if packed else ""),
     )
     return walk.builder_.get(), True
 
@@ -62,12 +64,13 @@ class _Walk(PyExprMutator):
         self.log = ctx.log
         self.lanes = ctx.machine.lanes("float32")
         self.transforms = LayoutTransforms(self.builder_)
+        self.weights = WeightPacking(self.builder_)
         self.convolutions = 0
         self.name = ""  # of the value the current rule computes: dumps keep the graph's names
         # Versions of the values of the current dataflow block, by the old graph's variables.
         self.blocked: dict[relax.Var, Blocked] = {}
         self.only_blocked: set[relax.Var] = set()
-        self.packed: dict[tuple[tvm.ir.GenericConst, int, int], relax.Expr] = {}
+        self.packed: dict[tuple[tvm.ir.GenericConst, int, int], relax.Expr] = {}  # not kernels
         self.rules: dict[str, Callable[[tvm.ir.Call], Blocked | None]] = {
             "relax.nn.conv2d": self._conv2d,
             "relax.nn.conv2d_transpose": self._conv2d_transpose,
@@ -193,8 +196,8 @@ class _Walk(PyExprMutator):
         plain = str(attrs.data_layout) == "NCHW" and str(attrs.kernel_layout) == "OIHW"
         if not plain or str(attrs.out_layout) != "NCHW":
             return None
-        if not isinstance(weight, tvm.ir.GenericConst) or not has_channels(data):
-            self.log.decline("assign_layout", "conv2d", "its weight or channels are not constant")
+        if static_shape(weight) is None or not has_channels(data):
+            self.log.decline("assign_layout", "conv2d", "its channels or its kernel are symbolic")
             return None
         if not is_float32(data, weight):
             self.log.decline("assign_layout", "conv2d", f"its type is {dtype_of(weight)}")
@@ -218,14 +221,10 @@ class _Walk(PyExprMutator):
             kernel_in = in_block
             out_block = choose_block(out_channels, self.lanes)
         x = self._as_blocked(data, in_block)
-        key = (weight, kernel_in, out_block)
-        if key not in self.packed:
-            packed = pack_kernel(array_of(weight), kernel_in, out_block)
-            self.packed[key] = constant_from(packed)
         out = self._emit(
             relax.op.nn.conv2d(
                 x.value,
-                self.packed[key],
+                self.weights.kernel(self.visit_expr(weight), kernel_in, out_block),
                 strides=list(attrs.strides),
                 padding=list(attrs.padding),
                 dilation=list(attrs.dilation),
@@ -258,7 +257,7 @@ class _Walk(PyExprMutator):
     def _phases(
         self,
         data: relax.Expr,
-        weight: tvm.ir.GenericConst,
+        weight: relax.Expr,
         y: AxisPhases,
         x: AxisPhases,
         out_dims: list[tvm.tirx.Expr],
@@ -272,11 +271,11 @@ class _Walk(PyExprMutator):
         if self._has_blocked(data):
             in_block = self.blocked[data].block
         out_block = total if together else block
-        packed = pack_kernel(phase_kernel(array_of(weight), y, x), in_block, out_block)
+        packed = self.weights.phases(self.visit_expr(weight), y, x, in_block, out_block)
         conv = self.builder_.emit(
             relax.op.nn.conv2d(
                 self._as_blocked(data, in_block).value,
-                constant_from(packed),
+                packed,
                 padding=[y.before, x.before, y.after, x.after],
                 data_layout=f"NCHW{in_block}c",
                 kernel_layout=f"OIHW{in_block}i{out_block}o",
@@ -436,8 +435,8 @@ def _transpose_obstacle(call: tvm.ir.Call) -> str | None:
     layouts = str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout)
     if layouts != ("NCHW", "IOHW", "NCHW"):
         return "its layout is not NCHW"
-    if not isinstance(weight, tvm.ir.GenericConst) or not has_channels(data):
-        return "its weight or channels are not constant"
+    if static_shape(weight) is None or not has_channels(data):
+        return "its channels or its kernel are symbolic"
     if not is_float32(data, weight) or not has_channels(call):
         return f"its type is {dtype_of(weight)}"
     if int(attrs.groups) != 1 or any(int(d) != 1 for d in attrs.dilation):

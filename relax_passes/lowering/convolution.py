@@ -1,6 +1,6 @@
 """Blocked convolutions on a CPU: NCHW[x]c data and packed weights, as `assign_layout` leaves them.
 
-Anything in plain NCHW (run-time weights, symbolic channels) takes TVM's computation.
+Anything in plain NCHW (symbolic channels or kernels) takes TVM's computation.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _blocked_conv2d(bb: relax.BlockBuilder, call: tvm.ir.Call, data: InPlace) ->
 
     groups = int(attrs.groups)
     shape = static_shape(weight)
-    assert shape is not None, "assign_layout packs constant weights only"
+    assert shape is not None, "assign_layout packs weights of static shape only"
     depthwise = groups > 1 and groups == shape[0] * shape[5] and shape[1] * shape[4] == 1
     compute = depthwise_conv2d_nchwc if depthwise else conv2d_nchwc
 

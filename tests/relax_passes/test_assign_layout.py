@@ -193,11 +193,20 @@ def test_a_grouped_transposed_convolution_declines() -> None:
     assert ctx.log.declined[0][2] == "it has groups or dilation"
 
 
-def test_run_time_weights_decline() -> None:
+def test_a_symbolic_kernel_declines() -> None:
     ctx = context()
-    mod = module((4, 4, 3, 3), lambda bb, x: R.nn.conv2d(x, x))
+    size = tvm.tirx.Var("k", "int64")
+    mod = module((4, 4, size, size), lambda bb, x: R.nn.conv2d(x, x))
     check(assign_layout, mod, fires=False, ctx=ctx)
-    assert ctx.log.declined[0][2] == "its weight or channels are not constant"
+    assert ctx.log.declined[0][2] == "its channels or its kernel are symbolic"
+
+
+def test_weights_that_are_arguments_are_packed_in_each_run() -> None:
+    ctx = context()
+    mod = module((8, 8, 3, 3), lambda bb, x: R.nn.conv2d(x, x, padding=1))
+    check(assign_layout, mod, normal(8, 8, 3, 3), finish=lower_operators, ctx=ctx)
+    fired = next(text for name, text in ctx.log.fired if name == "assign_layout")
+    assert fired.endswith("1 weights packed in each run")
 
 
 def test_other_types_decline() -> None:

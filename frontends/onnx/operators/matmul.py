@@ -51,8 +51,12 @@ def gemm(op: Op) -> relax.Expr:
     if op.attr("transA", 0):
         a = op.emit(R.permute_dims(a, [1, 0]))
     b = transposed(op, 1, [1, 0]) if op.attr("transB", 0) else op.x(1)
+    # A constant B is scaled at compile time, so any other is scaled too: the results are equal.
+    scales_b = alpha != 1.0 and op.dtype() in ("float32", "float64")
+    if scales_b:
+        b = op.emit(R.multiply(b, op.const(alpha)))
     result = op.emit(product(op, a, b))
-    if alpha != 1.0:
+    if alpha != 1.0 and not scales_b:
         result = op.emit(R.multiply(result, op.const(alpha)))
     if not op.has(2) or beta == 0.0:
         return result
