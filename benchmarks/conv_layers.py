@@ -10,12 +10,14 @@ import argparse
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import tvm
 from tvm import te, topi
 from tvm.target import Target
 
+from relaxc.thread_pool import use_threads
 from tir_schedules import Machine, host_target
 from tir_schedules.llvm import conv2d_nchwc, depthwise_conv2d
 from tir_schedules.llvm.vector_math import lower_math
@@ -97,7 +99,9 @@ def _kernel(layer: Layer, target: Target) -> tuple[Callable[..., None], float, f
         shape = (shape[0], 1, layer.kernel, layer.kernel, 1, ob)
     w = te.placeholder(shape, name="w")
     compute = (
-        depthwise_conv2d.depthwise_conv2d_nchwc if layer.depthwise else conv2d_nchwc.conv2d_nchwc
+        depthwise_conv2d.depthwise_conv2d_nchwc
+        if layer.depthwise
+        else partial(conv2d_nchwc.conv2d_nchwc, machine=Machine.from_target(target))
     )
     y = compute(x, w, strides=(layer.stride,) * 2, padding=(layer.padding,) * 4)
     func = te.create_prim_func([x, w, bias, topi.nn.relu(topi.add(y, bias))])
@@ -211,9 +215,10 @@ def _copy_gigabytes(threads: int) -> float:
 def main() -> None:
     """Print one line a layer."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--threads", type=int, default=2, help="threads (TVM_NUM_THREADS rules)")
+    parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--runs", type=int, default=50)
     options = parser.parse_args()
+    use_threads(options.threads)
     target = host_target(options.threads)
     peak, copy = _peak_gflops(target, options.threads), _copy_gigabytes(options.threads)
     print(f"FMA peak {peak:.0f} GFLOP/s, copy {copy:.0f} GB/s, {options.threads} threads")

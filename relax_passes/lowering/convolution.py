@@ -6,6 +6,7 @@ Anything in plain NCHW (symbolic channels or kernels) takes TVM's computation.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import tvm
 from tvm import relax, te
@@ -16,6 +17,7 @@ from relax_passes.lowering.read_in_place import InPlace, LookUp, read_in_place, 
 from relax_passes.lowering.rule import LoweringRule, default_lowering, is_float32, static_shape
 from relax_passes.pass_base import PassContext
 from relax_passes.rewrite_functions import CallRewriter, rewrite_functions
+from tir_schedules.machine import Machine
 
 # An image of so few channels is read in NCHW: each element is loaded alone in either layout.
 _FEW_CHANNELS = 4
@@ -44,20 +46,24 @@ def lower_sliced_convolutions(mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModu
     """
     if ctx.machine.kind != "llvm":
         return mod
-    lowering = _SlicedConvolutions(mod)
+    lowering = _SlicedConvolutions(mod, ctx.machine)
     rewrite_functions(lowering, mod)
     return lowering.builder_.get() if lowering.count else mod
 
 
 @mutator
 class _SlicedConvolutions(CallRewriter):
+    def __init__(self, mod: tvm.IRModule, machine: Machine) -> None:
+        super().__init__(mod)
+        self.machine = machine
+
     def replacement(self, call: tvm.ir.Call) -> relax.Expr | None:
         if operator_name(call) != "nn.conv2d" or not _is_blocked(call):
             return None
         data = _unblocked_image(self.look_up, call, read_in_place(self.look_up, call.args[0]))
         if not data.steps:
             return None
-        return _blocked_conv2d(self.builder_, call, data)
+        return _blocked_conv2d(self.builder_, call, data, self.machine)
 
 
 def _unblocked_image(look_up: LookUp, call: tvm.ir.Call, data: InPlace) -> InPlace:
@@ -75,11 +81,11 @@ def _unblocked_image(look_up: LookUp, call: tvm.ir.Call, data: InPlace) -> InPla
     return InPlace(blocked.args[0], (*data.steps, transpose_step(_CHANNELS_LAST)))
 
 
-def _conv2d(bb: relax.BlockBuilder, call: tvm.ir.Call) -> relax.Expr:
+def _conv2d(bb: relax.BlockBuilder, call: tvm.ir.Call, machine: Machine) -> relax.Expr:
     """Lower R.nn.conv2d."""
     if not _is_blocked(call):
         return default_lowering(bb, call)
-    return _blocked_conv2d(bb, call, InPlace(call.args[0]))
+    return _blocked_conv2d(bb, call, InPlace(call.args[0]), machine)
 
 
 def _is_blocked(call: tvm.ir.Call) -> bool:
@@ -87,7 +93,9 @@ def _is_blocked(call: tvm.ir.Call) -> bool:
     return all(layout.endswith("c") for layout in layouts) and is_float32(*call.args)
 
 
-def _blocked_conv2d(bb: relax.BlockBuilder, call: tvm.ir.Call, data: InPlace) -> relax.Expr:
+def _blocked_conv2d(
+    bb: relax.BlockBuilder, call: tvm.ir.Call, data: InPlace, machine: Machine
+) -> relax.Expr:
     """Lower a convolution in NCHW[x]c; `OIHW1i8o` kernels are depthwise, others direct."""
     attrs = call.attrs
     weight = call.args[1]
@@ -99,7 +107,7 @@ def _blocked_conv2d(bb: relax.BlockBuilder, call: tvm.ir.Call, data: InPlace) ->
     shape = static_shape(weight)
     assert shape is not None, "assign_layout packs weights of static shape only"
     depthwise = groups > 1 and groups == shape[0] * shape[5] and shape[1] * shape[4] == 1
-    compute = depthwise_conv2d_nchwc if depthwise else conv2d_nchwc
+    compute = depthwise_conv2d_nchwc if depthwise else partial(conv2d_nchwc, machine=machine)
 
     def convolution(x: te.Tensor, kernel: te.Tensor) -> te.Tensor:
         return compute(
@@ -117,4 +125,6 @@ def _blocked_conv2d(bb: relax.BlockBuilder, call: tvm.ir.Call, data: InPlace) ->
 
 def lowerings(ctx: PassContext) -> dict[str, LoweringRule]:
     """Return the rules for convolutions."""
-    return {"relax.nn.conv2d": _conv2d} if ctx.machine.kind == "llvm" else {}
+    if ctx.machine.kind != "llvm":
+        return {}
+    return {"relax.nn.conv2d": partial(_conv2d, machine=ctx.machine)}

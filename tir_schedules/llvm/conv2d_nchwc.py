@@ -23,7 +23,7 @@ from tir_schedules.llvm.blocks import (
     points,
     vectorize_lane,
 )
-from tir_schedules.llvm.conv_tile import choose_conv_tile, vector_registers
+from tir_schedules.llvm.conv_tile import ConvSizes, choose_conv_tile
 from tir_schedules.llvm.register_tile import anchored_rule, tile_count
 from tir_schedules.llvm.spatial_pad import Padding, out_extent, pad_border, static
 from tir_schedules.machine import Machine
@@ -40,6 +40,7 @@ _MAX_UNROLL = 16
 def conv2d_nchwc(
     data: te.Tensor | OperandView,
     weight: te.Tensor,
+    machine: Machine,
     *,
     strides: tuple[int, int] = (1, 1),
     padding: Padding = (0, 0, 0, 0),
@@ -51,6 +52,7 @@ def conv2d_nchwc(
     Args:
         data: Image (N, Ci/ib, H, W, ib).
         weight: Kernel (Co/ob, Ci/groups/ib, kh, kw, ib, ob).
+        machine: The processor whose register tile the pixels are padded to.
         strides: Steps down and right.
         padding: Zeros around the image as (top, left, bottom, right).
         dilation: Distance of kernel rows and columns.
@@ -73,13 +75,16 @@ def conv2d_nchwc(
     pixels = oh * ow
     # A group of output channels that ends inside a block picks its input lane by lane.
     whole = data_block == ib and out_blocks * ob // groups % ob == 0
-    tile = choose_conv_tile(
-        out_blocks // groups if whole else 1,
-        constant(pixels),
-        vector_registers(ob),
-        bytes_per_pixel=4 * group_blocks * ib * sh * sw,
-        tasks=(constant(batch) or 1) * (groups if whole else out_blocks),
+    count = constant(pixels)
+    sizes = ConvSizes(
+        blocks=out_blocks // groups if whole else 1,
+        lanes=ob,
+        pixels=count,
+        depth=group_blocks * ib * kh * kw,
+        input_bytes=4 * group_blocks * ib * sh * sw * (count or 0),
+        images=(constant(batch) or 1) * (groups if whole else out_blocks),
     )
+    tile = choose_conv_tile(sizes, machine)
     if any(padding):
         data = pad_border(data, padding, height + top + bottom, width + left + right)
     unit = tile.pixels * tile.task_tiles

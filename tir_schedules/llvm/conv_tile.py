@@ -1,19 +1,30 @@
-"""The cost model that picks a convolution's register tile: output blocks x output pixels."""
+"""The cost model that picks a convolution's register tile and how its pixels are cut into tasks.
+
+The kernel goes over (image, part of the pixels, panel of output blocks, tile of the part,
+reduction). Within a core the slowest of multiply-adds, loads from the first-level and weights from
+the second-level cache sets the pace of a step; what either cache cannot keep between two readings
+is moved again. Fewer parts read the weights less often, more parts the input.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
+
+from tir_schedules.machine import Machine
 
 # An FMA takes four cycles and two start a cycle, so eight accumulators just keep the units busy
 # when nothing is late; ten leave room for a load that is (10-30% on ResNet-50's 3x3 layers).
 _IN_FLIGHT = 10
 # Each pixel of a tile has an address of its own: more of them no longer fit scalar registers.
 _MAX_PIXELS = 8
-# Input of the pixels one task sweeps, in bytes: half a 512 KiB second-level cache.
-_TASK_BYTES = 256 << 10
-# Tasks a kernel is cut into, so that a few cores finish at about the same time.
-_MIN_TASKS = 16
+_MAX_BLOCKS = 6
+# Bytes a core reads in a cycle from its second-level cache, and from what lies behind it.
+_L2_BYTES_PER_CYCLE = 24
+_FAR_BYTES_PER_CYCLE = 6
+# The model tells no two tiles apart that differ less; the larger tile then waits less for memory.
+_RESOLUTION = 1.03
 
 
 @dataclass(frozen=True)
@@ -28,57 +39,105 @@ class ConvTile:
     task_tiles: int
 
 
-def vector_registers(lane_block: int) -> int:
-    """Return the vector registers of a processor whose channel block is `lane_block` floats."""
-    return 32 if lane_block >= 16 else 16
+@dataclass(frozen=True)
+class ConvSizes:
+    """What the cost of a convolution depends on.
 
-
-def tile_cycles(blocks: int, pixels: int) -> float:
-    """Return the cycles of one reduction step: two FMAs and two loads start in each.
-
-    One step loads `blocks` weight vectors and broadcasts `pixels` inputs.
+    `blocks` output channel blocks of `lanes` channels share their input; each of the `pixels` of an
+    image (None where symbolic) sums over `depth` products. `images` counts images times groups.
+    `input_bytes` is what the pixels of one image read, each byte once.
     """
-    return max(max(blocks * pixels, _IN_FLIGHT) / 2, (blocks + pixels) / 2)
+
+    blocks: int
+    lanes: int
+    pixels: int | None
+    depth: int
+    input_bytes: int
+    images: int = 1
+
+    @property
+    def weight_bytes(self) -> int:
+        """Return the bytes of all weights."""
+        return 4 * self.blocks * self.lanes * self.depth
 
 
 def fits(blocks: int, pixels: int, registers: int) -> bool:
-    """Tell whether the tile, its operands of the shorter side and one more stay in registers."""
-    return blocks * pixels + min(blocks, pixels) + 1 <= registers
+    """Tell whether a tile stays in registers.
 
-
-def choose_conv_tile(
-    channel_blocks: int, pixels: int | None, registers: int, *, bytes_per_pixel: int, tasks: int = 1
-) -> ConvTile:
-    """Choose the tile with the least cycles over the whole output, waste of the last tile included.
-
-    Args:
-        channel_blocks: Output channel blocks that share their input (of one group).
-        pixels: Output pixels of an image, None when symbolic.
-        registers: Vector registers; a channel block counts as one.
-        bytes_per_pixel: Input bytes an output pixel needs anew.
-        tasks: Independent images and groups.
+    It holds the sums, a step's weights, and the one input that is being broadcast. (Given a tile of
+    more blocks than pixels, LLVM still loads the weights first: 4 x 3 spills on AVX2.)
     """
+    return blocks * pixels + blocks + 1 <= registers
 
-    def cost(tile: tuple[int, int]) -> tuple[float, int]:
-        blocks, width = tile
-        tiles = -(-pixels // width) if pixels is not None else 1 / width
-        return channel_blocks // blocks * tiles * tile_cycles(blocks, width), -blocks * width
 
+def step_cycles(blocks: int, pixels: int, lanes: int, weights_in_l1: bool, fma_units: int) -> float:
+    """Return the cycles of one reduction step of a tile.
+
+    It multiplies `blocks` weight vectors by `pixels` broadcast inputs; two loads start in a cycle.
+    """
+    multiply = max(blocks * pixels, _IN_FLIGHT) / fma_units
+    from_l2 = 0.0 if weights_in_l1 else 4 * lanes * blocks / _L2_BYTES_PER_CYCLE
+    return max(multiply, (blocks + pixels) / 2, from_l2)
+
+
+def choose_conv_tile(sizes: ConvSizes, machine: Machine) -> ConvTile:
+    """Choose the tile and the parts with the least cycles, waste and idle cores included."""
     candidates = [
         (blocks, width)
-        for blocks, width in product(range(1, 7), range(1, _MAX_PIXELS + 1))
-        if channel_blocks % blocks == 0 and fits(blocks, width, registers)
+        for blocks, width in product(range(1, _MAX_BLOCKS + 1), range(1, _MAX_PIXELS + 1))
+        if sizes.blocks % blocks == 0 and fits(blocks, width, machine.vector_registers)
     ]
-    blocks, width = min(candidates, key=cost)
-    if pixels is None:
+    if sizes.pixels is None:
+        blocks, width = min(candidates, key=lambda t: _cycles_a_product(t[0], t[1], sizes, machine))
         return ConvTile(blocks, width, 1)
-    tiles = -(-pixels // width)
-    per_task = max(1, _TASK_BYTES // max(1, width * bytes_per_pixel))
-    others = tasks * channel_blocks // blocks
-    wanted = min(tiles, max(-(-tiles // per_task), -(-_MIN_TASKS // others)))
-    # Equal tasks: of the counts near the wanted one, that which rounds the tiles up least.
-    parts = min(
-        range(max(1, wanted // 2), min(tiles, 2 * wanted) + 1),
-        key=lambda count: (-tiles % count, abs(count - wanted)),
+    tiles = [
+        ConvTile(blocks, width, task_tiles)
+        for blocks, width in candidates
+        for task_tiles in _task_sizes(-(-sizes.pixels // width))
+    ]
+    costs = [cycles(sizes, tile, machine) for tile in tiles]
+    near = [t for t, cost in zip(tiles, costs, strict=True) if cost <= min(costs) * _RESOLUTION]
+    return max(near, key=lambda t: (t.blocks * t.pixels, t.pixels, t.task_tiles))
+
+
+def _cycles_a_product(
+    blocks: int, width: int, sizes: ConvSizes, machine: Machine
+) -> tuple[float, int]:
+    """Return the cycles of a product of vectors in a full tile; of equal tiles the larger first."""
+    step = step_cycles(blocks, width, sizes.lanes, False, machine.fma_units)
+    return step / (blocks * width), -blocks * width
+
+
+def _task_sizes(tiles: int) -> Iterator[int]:
+    """Yield the tiles of a task for each number of equal parts worth a look."""
+    seen = 0
+    for parts in range(1, min(tiles, 64) + 1):
+        size = -(-tiles // parts)
+        if size != seen:
+            yield size
+        seen = size
+
+
+def cycles(sizes: ConvSizes, tile: ConvTile, machine: Machine) -> float:
+    """Return about how many cycles the convolution takes on all cores of `machine`."""
+    assert sizes.pixels is not None, "a symbolic number of pixels has no cost"
+    panels = sizes.blocks // tile.blocks
+    parts = -(-sizes.pixels // (tile.pixels * tile.task_tiles))
+    panel_bytes = sizes.weight_bytes // panels
+    near = panel_bytes <= machine.l1_bytes // 2
+    step = step_cycles(tile.blocks, tile.pixels, sizes.lanes, near, machine.fma_units)
+    task = tile.task_tiles * sizes.depth * step + _far_bytes(sizes, panels, parts, machine) / (
+        _FAR_BYTES_PER_CYCLE * panels * parts
     )
-    return ConvTile(blocks, width, -(-tiles // parts))
+    rounds = -(-sizes.images * panels * parts // machine.cores)
+    return rounds * task
+
+
+def _far_bytes(sizes: ConvSizes, panels: int, parts: int, machine: Machine) -> int:
+    """Return the bytes an image moves from behind the second-level cache."""
+    part_input = sizes.input_bytes // parts
+    room = machine.l2_bytes * 3 // 4
+    weights, image = sizes.weight_bytes, sizes.input_bytes
+    weight_sweeps = 1 if weights + part_input <= room else parts
+    input_sweeps = 1 if part_input + weights // panels <= room else panels
+    return weights * weight_sweeps + image * input_sweeps

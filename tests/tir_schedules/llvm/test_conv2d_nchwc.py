@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import numpy as np
@@ -20,10 +21,12 @@ from tests.tir_schedules.llvm.scheduled_kernel import (
     machine,
 )
 from tir_schedules.llvm.conv2d_nchwc import RULE, conv2d_nchwc
-from tir_schedules.llvm.conv_tile import choose_conv_tile, fits
+from tir_schedules.llvm.conv_tile import ConvSizes, ConvTile, choose_conv_tile, fits
+from tir_schedules.machine import Machine
 from tir_schedules.rule import Decline
 
 Four = tuple[int, int, int, int]
+HERE = machine()
 
 
 def _image_and_kernel(
@@ -64,7 +67,7 @@ def test_conv2d_equals_numpy(
     groups: int,
 ) -> None:
     x, w = _image_and_kernel(image, kernel, ib, ob)
-    y = conv2d_nchwc(x, w, strides=strides, padding=padding, dilation=dilation, groups=groups)
+    y = conv2d_nchwc(x, w, HERE, strides=strides, padding=padding, dilation=dilation, groups=groups)
     data, weight = rand(*image), rand(*kernel)
     want = convolve(data, weight, strides, padding, dilation, groups)
     inputs = [block(data, ib), block_kernel(weight, ib, ob)]
@@ -76,7 +79,7 @@ def test_group_block_wider_than_the_kernel_block() -> None:
     image, kernel = (1, 16, 5, 5), (16, 4, 3, 3)
     x = te.placeholder((1, 2, 5, 5, 8), name="x")
     _, w = _image_and_kernel(image, kernel, 4, 8)
-    y = conv2d_nchwc(x, w, padding=(1, 1, 1, 1), groups=4)
+    y = conv2d_nchwc(x, w, HERE, padding=(1, 1, 1, 1), groups=4)
     data, weight = rand(*image), rand(*kernel)
     want = block(convolve(data, weight, (1, 1), (1, 1, 1, 1), (1, 1), 4), 8).astype("float32")
     inputs = [block(data, 8), block_kernel(weight, 4, 8)]
@@ -84,13 +87,13 @@ def test_group_block_wider_than_the_kernel_block() -> None:
 
 
 def _residual(
-    image: tuple[int, ...], kernel: tuple[int, ...], pad: int
+    image: tuple[int, ...], kernel: tuple[int, ...], pad: int, model: Machine
 ) -> tuple[PrimFunc, list[np.ndarray], np.ndarray]:
     """Return relu(conv(x) + bias + other), its inputs, and its value."""
     x, w = _image_and_kernel(image, kernel, 8, 8)
     blocks = kernel[0] // 8
     bias = te.placeholder((1, blocks, 1, 1, 8), name="bias")
-    y = topi.add(conv2d_nchwc(x, w, padding=(pad,) * 4), bias)
+    y = topi.add(conv2d_nchwc(x, w, model, padding=(pad,) * 4), bias)
     other = te.placeholder(y.shape, name="other")
     out = topi.nn.relu(topi.add(y, other))
     data, weight, b = rand(*image), rand(*kernel), rand(1, blocks, 1, 1, 8)
@@ -104,22 +107,16 @@ def _residual(
 @pytest.mark.parametrize("pad", [0, 1])
 def test_bias_residual_and_relu_join_the_tile(pad: int) -> None:
     size = 7 + 2 * (1 - pad)
-    func, inputs, want = _residual((1, 16, size, size), (16, 16, 3, 3), pad)
+    func, inputs, want = _residual((1, 16, size, size), (16, 16, 3, 3), pad, machine(AVX2))
     assert_runs(func, RULE, inputs, [want])
-    tasks = RULE.apply(func, _machine()).mod["main"].script()
+    tasks = RULE.apply(func, machine(AVX2)).mod["main"].script()
     assert tasks.count('T.sblock("conv2d_tiles') == 2, "initial value and update only"
     assert "alloc_buffer" in tasks and 'scope="local"' in tasks
 
 
-def _machine() -> object:
-    from tests.tir_schedules.llvm.scheduled_kernel import machine
-
-    return machine(AVX2)
-
-
 def test_two_outputs() -> None:
     x, w = _image_and_kernel((1, 8, 9, 9), (16, 8, 3, 3), 8, 8)
-    y = conv2d_nchwc(x, w, padding=(1, 1, 1, 1))
+    y = conv2d_nchwc(x, w, HERE, padding=(1, 1, 1, 1))
     first = topi.nn.relu(y)
     second = te.compute(y.shape, lambda *i: y(*i) * tirx.sigmoid(y(*i)), name="silu")
     data, weight = rand(1, 8, 9, 9), rand(16, 8, 3, 3)
@@ -137,7 +134,7 @@ def test_two_outputs() -> None:
 def test_prologue_runs_once_per_element(kernel: int) -> None:
     x, w = _image_and_kernel((1, 16, 6, 6), (16, 16, kernel, kernel), 8, 8)
     pad = kernel // 2
-    y = conv2d_nchwc(topi.nn.relu(x), w, padding=(pad,) * 4)
+    y = conv2d_nchwc(topi.nn.relu(x), w, HERE, padding=(pad,) * 4)
     data, weight = rand(1, 16, 6, 6), rand(16, 16, kernel, kernel)
     want = convolve(np.maximum(data, 0), weight, (1, 1), (pad,) * 4, (1, 1), 1)
     func = te.create_prim_func([x, w, y])
@@ -149,7 +146,7 @@ def test_symbolic_batch() -> None:
     n = tirx.Var("n", "int64")
     x = te.placeholder((n, 2, 5, 5, 8), name="x")
     w = te.placeholder((2, 2, 3, 3, 8, 8), name="w")
-    y = conv2d_nchwc(x, w, padding=(1, 1, 1, 1))
+    y = conv2d_nchwc(x, w, HERE, padding=(1, 1, 1, 1))
     data, weight = rand(3, 16, 5, 5), rand(16, 16, 3, 3)
     want = block(convolve(data, weight, (1, 1), (1, 1, 1, 1), (1, 1), 1), 8)
     inputs = [block(data, 8), block_kernel(weight, 8, 8)]
@@ -162,7 +159,7 @@ def test_symbolic_width(height: int) -> None:
     width = tirx.Var("width", "int64")
     x = te.placeholder((1, 2, height, width, 8), name="x")
     w = te.placeholder((2, 2, 1, 1, 8, 8), name="w")
-    func = te.create_prim_func([x, w, conv2d_nchwc(x, w)], index_dtype_override="int64")
+    func = te.create_prim_func([x, w, conv2d_nchwc(x, w, HERE)], index_dtype_override="int64")
     data, weight = rand(1, 16, height, 5), rand(16, 16, 1, 1)
     want = block(convolve(data, weight, (1, 1), (0, 0, 0, 0), (1, 1), 1), 8)
     inputs = [block(data, 8), block_kernel(weight, 8, 8)]
@@ -174,7 +171,7 @@ def test_symbolic_pixels_are_located_once_a_tile() -> None:
     width = tirx.Var("width", "int64")
     x = te.placeholder((1, 2, 6, width, 8), name="x")
     w = te.placeholder((2, 2, 1, 1, 8, 8), name="w")
-    func = te.create_prim_func([x, w, conv2d_nchwc(x, w)], index_dtype_override="int64")
+    func = te.create_prim_func([x, w, conv2d_nchwc(x, w, HERE)], index_dtype_override="int64")
     script = RULE.apply(func, machine()).mod["main"].script()
     before, update = script.split("conv2d_tiles_update")
     steps = update.split("T.sblock(")[0]
@@ -185,7 +182,7 @@ def test_symbolic_pixels_are_located_once_a_tile() -> None:
 def test_float64_works() -> None:
     x = te.placeholder((1, 2, 5, 5, 4), name="x", dtype="float64")
     w = te.placeholder((2, 2, 3, 3, 4, 4), name="w", dtype="float64")
-    y = conv2d_nchwc(x, w)
+    y = conv2d_nchwc(x, w, HERE)
     data, weight = rand(1, 8, 5, 5), rand(8, 8, 3, 3)
     want = block(convolve(data, weight, (1, 1), (0, 0, 0, 0), (1, 1), 1), 4)
     inputs = [a.astype("float64") for a in (block(data, 4), block_kernel(weight, 4, 4))]
@@ -194,7 +191,9 @@ def test_float64_works() -> None:
 
 @pytest.mark.parametrize(("size", "kernel"), [(7, 1), (14, 3), (56, 1)])
 def test_hot_loop_is_packed_fma_without_spills(size: int, kernel: int) -> None:
-    func, _, _ = _residual((1, 64, size, size), (64, 64, kernel, kernel), kernel // 2)
+    func, _, _ = _residual(
+        (1, 64, size, size), (64, 64, kernel, kernel), kernel // 2, machine(AVX2)
+    )
     loop = hot_loop(assembly(func, RULE), "vfmadd")
     packed = [line for line in loop if re.match(r"vfmadd\w+ps\s", line)]
     assert len(packed) >= 8 * 8, "one step of 8 channels over at least 8 accumulators"
@@ -206,25 +205,62 @@ def test_hot_loop_is_packed_fma_without_spills(size: int, kernel: int) -> None:
 @pytest.mark.parametrize("pixels", [1, 7, 49, 196, 784, 3136, 12544, 13 * 13, None])
 @pytest.mark.parametrize("blocks", [1, 2, 3, 5, 7, 8, 256])
 def test_tile_covers_the_output_and_fits_registers(pixels: int | None, blocks: int) -> None:
-    tile = choose_conv_tile(blocks, pixels, 16, bytes_per_pixel=256)
+    model = machine(AVX2)
+    tile = choose_conv_tile(_sizes(blocks, pixels, 64), model)
     assert blocks % tile.blocks == 0
-    assert fits(tile.blocks, tile.pixels, 16)
+    assert fits(tile.blocks, tile.pixels, model.vector_registers)
     if pixels is not None:
         unit = tile.pixels * tile.task_tiles
         padded = -(-pixels // unit) * unit
         assert padded - pixels <= max(0.1 * pixels, 2 * tile.pixels)
 
 
+def _sizes(blocks: int, pixels: int | None, depth: int, images: int = 1) -> ConvSizes:
+    return ConvSizes(blocks, 8, pixels, depth, 4 * depth * (pixels or 0), images)
+
+
+def _large_l2(cores: int = 2) -> Machine:
+    return dataclasses.replace(machine(AVX2), l2_bytes=2 << 20, cores=cores)
+
+
+def _tasks(sizes: ConvSizes, tile: ConvTile) -> int:
+    assert sizes.pixels is not None
+    panels = sizes.blocks // tile.blocks
+    return sizes.images * panels * -(-sizes.pixels // (tile.pixels * tile.task_tiles))
+
+
+def test_weights_that_no_cache_keeps_are_read_once() -> None:
+    """1024 -> 2048 channels at 7x7 have 8 MB of weights: each part of the pixels reads them all."""
+    sizes = _sizes(256, 49, 1024)
+    tile = choose_conv_tile(sizes, _large_l2())
+    assert tile.task_tiles * tile.pixels >= 49
+
+
+def test_an_image_that_no_cache_keeps_is_cut_into_parts() -> None:
+    """64 -> 256 channels at 112x112: each panel would read all 3 MB of input again."""
+    sizes = _sizes(32, 112 * 112, 64)
+    tile = choose_conv_tile(sizes, _large_l2())
+    assert 4 * 64 * tile.task_tiles * tile.pixels < 3 << 19
+
+
+@pytest.mark.parametrize("cores", [1, 2, 4, 8, 16, 64])
+@pytest.mark.parametrize(("blocks", "pixels", "depth"), [(8, 3136, 576), (32, 196, 2304)])
+def test_cores_share_the_work_evenly(cores: int, blocks: int, pixels: int, depth: int) -> None:
+    sizes = _sizes(blocks, pixels, depth)
+    tasks = _tasks(sizes, choose_conv_tile(sizes, _large_l2(cores)))
+    assert tasks / cores / -(-tasks // cores) >= 0.8
+
+
 def test_other_functions_are_declined() -> None:
     x = te.placeholder((4, 4), name="x")
     with pytest.raises(Decline, match="0 blocks tagged"):
-        RULE.apply(te.create_prim_func([x, topi.nn.relu(x)]), _machine())
+        RULE.apply(te.create_prim_func([x, topi.nn.relu(x)]), machine(AVX2))
 
 
 def test_channels_must_match() -> None:
     x, w = _image_and_kernel((1, 16, 5, 5), (8, 8, 1, 1), 8, 8)
     with pytest.raises(ValueError, match="do not match"):
-        conv2d_nchwc(x, w)
+        conv2d_nchwc(x, w, HERE)
 
 
 @pytest.mark.parametrize(
@@ -237,5 +273,5 @@ def test_channels_must_match() -> None:
 )
 def test_builds_for_other_processors(lanes: int, config: dict[str, str]) -> None:
     x, w = _image_and_kernel((1, 32, 9, 9), (32, 32, 3, 3), lanes, lanes)
-    func = te.create_prim_func([x, w, conv2d_nchwc(x, w, padding=(1, 1, 1, 1))])
+    func = te.create_prim_func([x, w, conv2d_nchwc(x, w, HERE, padding=(1, 1, 1, 1))])
     assert compiled(func, RULE, Target({"kind": "llvm", "num-cores": 4, **config}))
