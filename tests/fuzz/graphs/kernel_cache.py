@@ -18,7 +18,7 @@ from relax_passes.pipeline import default_pipeline
 from relax_passes.schedule_kernels import is_scheduled, schedule_kernels
 
 _SCHEDULED: dict[tvm_ffi.StructuralKey, tirx.PrimFunc] = {}
-_COMPILED: dict[tvm_ffi.StructuralKey, str] = {}
+_COMPILED: dict[tuple[tvm_ffi.StructuralKey, bool], str] = {}
 _KEPT: list[Any] = []  # libraries whose functions are in the registry
 
 
@@ -49,12 +49,19 @@ def cached_pipeline() -> Any:
     return default_pipeline().with_phase("schedule", *passes)
 
 
-def build_cached(mod: tvm.IRModule, ctx: PassContext) -> relax.VirtualMachine:
-    """Build a module whose kernels are scheduled; return the machine that runs its functions."""
+def build_cached(
+    mod: tvm.IRModule, ctx: PassContext, *, checked: bool = False
+) -> relax.VirtualMachine:
+    """Build a module whose kernels are scheduled; return the machine that runs its functions.
+
+    Args:
+        checked: Whether kernels check the sizes, the strides and the offset of what they are
+            given, as those of a compiled model do. It is a third of their code.
+    """
     mod = relax.transform.ToNonDataflow()(mod)
     mod = relax.transform.RemovePurityChecking()(mod)
     mod = relax.transform.CallTIRRewrite()(mod)
-    names = _compiled(mod, ctx)
+    names = _compiled(mod, ctx, checked)
     externs = {var: relax.ExternFunc(name) for var, name in names.items()}
     graphs = {
         var: tvm_ffi.structural_map(func, (tvm.ir.GlobalVar, lambda v: externs.get(v, v)))
@@ -70,20 +77,21 @@ def build_cached(mod: tvm.IRModule, ctx: PassContext) -> relax.VirtualMachine:
     return relax.VirtualMachine(executable.mod, tvm.cpu())
 
 
-def _compiled(mod: tvm.IRModule, ctx: PassContext) -> dict[tvm.ir.GlobalVar, str]:
+def _compiled(mod: tvm.IRModule, ctx: PassContext, checked: bool) -> dict[tvm.ir.GlobalVar, str]:
     """Return the registered name of each kernel, all new ones compiled together."""
     names: dict[tvm.ir.GlobalVar, str] = {}
     new: dict[str, tirx.PrimFunc] = {}
     for var, func in mod.functions.items():
         if not isinstance(func, tirx.PrimFunc):
             continue
-        key = tvm_ffi.StructuralKey(func.without_attr("global_symbol"))
+        key = tvm_ffi.StructuralKey(func.without_attr("global_symbol")), checked
         if key not in _COMPILED:
             _COMPILED[key] = f"fuzz_kernel_{len(_COMPILED)}"
             new[_COMPILED[key]] = func.with_attr("global_symbol", _COMPILED[key])
         names[var] = _COMPILED[key]
     if new:
-        library = tvm.compile(tvm.IRModule(new), target=ctx.target)
+        with tvm.transform.PassContext(config={"tirx.disable_assert": not checked}):
+            library = tvm.compile(tvm.IRModule(new), target=ctx.target)
         _KEPT.append(library)
         for name in new:
             tvm_ffi.register_global_func(name, library[name], override=True)

@@ -174,14 +174,14 @@ def _judge_memory(recipe: Recipe, mod: tvm.IRModule, variant: Variant) -> str:
     ctx = _context()
     scheduled = variant.apply(cached_pipeline()).until("schedule").run(mod, ctx)
     planned = Pipeline({"memory": cached_pipeline().phases["memory"]}).run(scheduled, ctx)
-    machine = build_cached(planned, ctx)
+    machine = build_cached(planned, ctx, checked=True)
     # The same kernels without a plan: those of the planned module, which take any offset.
     kernels = {var.name_hint: f for var, f in planned.functions.items()}
     functions = {
         var: kernels.get(var.name_hint, func) if isinstance(func, tirx.PrimFunc) else func
         for var, func in scheduled.functions.items()
     }
-    unplanned = build_cached(tvm.IRModule(functions, attrs=scheduled.attrs), ctx)
+    unplanned = build_cached(tvm.IRModule(functions, attrs=scheduled.attrs), ctx, checked=True)
     for call, base in enumerate([*_sizes(recipe), _sizes(recipe)[0]]):
         values = symbol_values(recipe, base)
         inputs = input_arrays(recipe, values, call)
