@@ -42,7 +42,8 @@ def apply_algebraic_rules(
     rewriter = Rewriter(_chosen(options.without), strict=strict, debug=ctx.debug)
     functions = {
         var: rewriter.rewrite(func) if isinstance(func, relax.Function) else func
-        for var, func in mod.functions.items()
+        # A `match_cast` to the type that was there would hide the operator behind it.
+        for var, func in canonicalize_bindings(mod).functions.items()
     }
     for name, subject, reason in rewriter.declined:
         ctx.log.decline(_NAME, f"{name} at {subject}", reason)

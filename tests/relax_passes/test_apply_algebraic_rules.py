@@ -47,6 +47,17 @@ def test_a_chain_of_constants_becomes_one() -> None:
     assert operators(changed) == {"add": 1, "exp": 1}
 
 
+def test_a_chain_with_a_cast_to_the_same_type_becomes_one() -> None:
+    def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        y = bb.emit(R.add(x, const(1.0)))
+        y = bb.match_cast(y, relax.TensorType((2, 3), "float32"))
+        y = bb.emit(R.add(y, const(2.0)))
+        return bb.emit(R.add(y, const(3.0)))
+
+    changed = check(apply_algebraic_rules, module((2, 3), build), normal(2, 3))
+    assert operators(changed) == {"add": 1}
+
+
 def test_work_is_linear_in_the_length() -> None:
     """Calls of functions are counted: they are the same on a loaded machine."""
 
