@@ -15,6 +15,7 @@ from relax_passes.analysis.overwrite import IN_PLACE_OPERANDS, overwritable_oper
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.pass_options import did_you_mean, option
 from tir_schedules import Scheduled, rules_of, schedule_func
+from tir_schedules.let_names import bind_names_once
 from tir_schedules.rule import FAILED
 
 NAME = "schedule_kernels"
@@ -112,15 +113,6 @@ def schedule_kernel(
     if operands:
         scheduled = scheduled.with_attr(IN_PLACE_OPERANDS, operands)
     return scheduled.with_attr(SCHEDULED, 1), result
-
-
-def bind_names_once(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Give each let binding a variable of its own.
-
-    Inlining a producer that its reader uses twice repeats the producer's bindings, which TVM's
-    well-formedness check and simplifier refuse.
-    """
-    return tirx.transform.ConvertSSA()(tvm.IRModule({"main": func}))["main"]
 
 
 def is_scheduled(func: tirx.PrimFunc) -> bool:

@@ -10,6 +10,8 @@ from tvm.ir import Call, TensorLoad
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import IntImm, PrimFunc
 
+from tir_schedules.let_names import renew_let_names
+
 # A core moves about this many scalar elementwise results a microsecond, and a parallel region
 # costs about 4 us: below PARALLEL_WORK scalar operations (about 30 us) loops stay serial.
 PARALLEL_WORK = 60_000
@@ -114,6 +116,9 @@ def inline_spatial(
             sch.compute_inline(block)
         except s_tir.ScheduleError:
             continue  # not a plain map (an opaque body): it keeps its own loops
+        if let_depth(stmt.body):
+            for reader in readers:
+                renew_let_names(sch, reader)
 
 
 def _loads_of(node: object, buffer: tirx.Buffer) -> int:

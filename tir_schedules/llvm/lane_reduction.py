@@ -9,6 +9,7 @@ from tvm import s_tir
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import IterVar, Var
 
+from tir_schedules.let_names import bind_names_once
 from tir_schedules.llvm.blocks import constant, is_reduction, leaf_blocks, new_schedule
 from tir_schedules.llvm.reduction_tail import split_reduction_tail
 from tir_schedules.machine import Machine
@@ -78,7 +79,7 @@ def split_tails(sch: s_tir.Schedule, machine: Machine) -> s_tir.Schedule:
         if width is not None and length % width:
             with contextlib.suppress(ValueError):  # an irregular block keeps its one loop
                 func = split_reduction_tail(func, str(stmt.name_hint), length - length % width)
-    return new_schedule(func)
+    return new_schedule(bind_names_once(func))  # the tail repeats the bindings of the rest
 
 
 def accumulate_in_lanes(sch: s_tir.Schedule, block: SBlockRV, machine: Machine) -> list[SBlockRV]:
