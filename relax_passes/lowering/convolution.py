@@ -15,9 +15,9 @@ from tvm.relax.expr_functor import mutator
 from relax_passes.analysis.definitions import axes_of, operator_name
 from relax_passes.lowering.read_in_place import InPlace, LookUp, read_in_place, transpose_step
 from relax_passes.lowering.rule import LoweringRule, default_lowering, is_float32, static_shape
+from relax_passes.lowering.winograd import four_sides, winograd_convolution, winograd_outputs
 from relax_passes.pass_base import PassContext
 from relax_passes.rewrite_functions import CallRewriter, rewrite_functions
-from tir_schedules.machine import Machine
 
 # An image of so few channels is read in NCHW: each element is loaded alone in either layout.
 _FEW_CHANNELS = 4
@@ -30,15 +30,6 @@ def _two(values: Sequence[int]) -> tuple[int, int]:
     return int(vertical), int(horizontal)
 
 
-def _four(padding: list[int]) -> tuple[int, int, int, int]:
-    """Return padding as (top, left, bottom, right)."""
-    if len(padding) == 1:
-        return (padding[0], padding[0], padding[0], padding[0])
-    if len(padding) == 2:
-        return (padding[0], padding[1], padding[0], padding[1])
-    return (padding[0], padding[1], padding[2], padding[3])
-
-
 def lower_sliced_convolutions(mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
     """Lower the convolutions of slices and of images: they read their operand where it lies.
 
@@ -46,16 +37,16 @@ def lower_sliced_convolutions(mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModu
     """
     if ctx.machine.kind != "llvm":
         return mod
-    lowering = _SlicedConvolutions(mod, ctx.machine)
+    lowering = _SlicedConvolutions(mod, ctx)
     rewrite_functions(lowering, mod)
     return lowering.builder_.get() if lowering.count else mod
 
 
 @mutator
 class _SlicedConvolutions(CallRewriter):
-    def __init__(self, mod: tvm.IRModule, machine: Machine) -> None:
+    def __init__(self, mod: tvm.IRModule, ctx: PassContext) -> None:
         super().__init__(mod)
-        self.machine = machine
+        self.ctx = ctx
 
     def replacement(self, call: tvm.ir.Call) -> relax.Expr | None:
         if operator_name(call) != "nn.conv2d" or not _is_blocked(call):
@@ -63,7 +54,7 @@ class _SlicedConvolutions(CallRewriter):
         data = _unblocked_image(self.look_up, call, read_in_place(self.look_up, call.args[0]))
         if not data.steps:
             return None
-        return _blocked_conv2d(self.builder_, call, data, self.machine)
+        return _blocked_conv2d(self.builder_, call, data, self.ctx)
 
 
 def _unblocked_image(look_up: LookUp, call: tvm.ir.Call, data: InPlace) -> InPlace:
@@ -81,11 +72,11 @@ def _unblocked_image(look_up: LookUp, call: tvm.ir.Call, data: InPlace) -> InPla
     return InPlace(blocked.args[0], (*data.steps, transpose_step(_CHANNELS_LAST)))
 
 
-def _conv2d(bb: relax.BlockBuilder, call: tvm.ir.Call, machine: Machine) -> relax.Expr:
+def _conv2d(bb: relax.BlockBuilder, call: tvm.ir.Call, ctx: PassContext) -> relax.Expr:
     """Lower R.nn.conv2d."""
     if not _is_blocked(call):
         return default_lowering(bb, call)
-    return _blocked_conv2d(bb, call, InPlace(call.args[0]), machine)
+    return _blocked_conv2d(bb, call, InPlace(call.args[0]), ctx)
 
 
 def _is_blocked(call: tvm.ir.Call) -> bool:
@@ -94,9 +85,12 @@ def _is_blocked(call: tvm.ir.Call) -> bool:
 
 
 def _blocked_conv2d(
-    bb: relax.BlockBuilder, call: tvm.ir.Call, data: InPlace, machine: Machine
+    bb: relax.BlockBuilder, call: tvm.ir.Call, data: InPlace, ctx: PassContext
 ) -> relax.Expr:
-    """Lower a convolution in NCHW[x]c; `OIHW1i8o` kernels are depthwise, others direct."""
+    """Lower a convolution in NCHW[x]c; `OIHW1i8o` kernels are depthwise.
+
+    Others are direct sums, or Winograd's where that is faster.
+    """
     attrs = call.attrs
     weight = call.args[1]
     # Imported here so that a target that needs no CPU schedule loads none.
@@ -107,14 +101,17 @@ def _blocked_conv2d(
     shape = static_shape(weight)
     assert shape is not None, "assign_layout packs weights of static shape only"
     depthwise = groups > 1 and groups == shape[0] * shape[5] and shape[1] * shape[4] == 1
-    compute = depthwise_conv2d_nchwc if depthwise else partial(conv2d_nchwc, machine=machine)
+    outputs = winograd_outputs(call, ctx)
+    if outputs is not None:
+        return winograd_convolution(bb, call, data, outputs, ctx)
+    compute = depthwise_conv2d_nchwc if depthwise else partial(conv2d_nchwc, machine=ctx.machine)
 
     def convolution(x: te.Tensor, kernel: te.Tensor) -> te.Tensor:
         return compute(
             data.of(x),
             kernel,
             strides=_two(attrs.strides),
-            padding=_four([int(p) for p in attrs.padding]),
+            padding=four_sides(attrs.padding),
             dilation=_two(attrs.dilation),
             groups=groups,
         )
@@ -127,4 +124,4 @@ def lowerings(ctx: PassContext) -> dict[str, LoweringRule]:
     """Return the rules for convolutions."""
     if ctx.machine.kind != "llvm":
         return {}
-    return {"relax.nn.conv2d": partial(_conv2d, machine=ctx.machine)}
+    return {"relax.nn.conv2d": partial(_conv2d, ctx=ctx)}

@@ -20,12 +20,14 @@ def llvm_rules() -> list[Rule]:
         reduction,
         row_kernel,
         transpose,
+        winograd_rule,
     )
 
     return [
         annotated_loops.RULE,
         attention.RULE,
         conv2d_nchwc.RULE,
+        winograd_rule.RULE,
         depthwise_conv2d.RULE,
         matmul.RULE,
         batch_matmul.RULE,

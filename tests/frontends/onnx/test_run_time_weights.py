@@ -17,6 +17,7 @@ SAME = {"pads": [1, 1, 1, 1]}
 # operator, x, weight, bias, attributes
 CASES: dict[str, tuple[str, Shape, Shape, int, dict[str, Any]]] = {
     "conv": ("Conv", (1, 16, 14, 14), (32, 16, 3, 3), 32, SAME),
+    "winograd": ("Conv", (1, 32, 28, 28), (32, 32, 3, 3), 32, SAME),
     "odd channels": ("Conv", (1, 13, 9, 9), (7, 13, 3, 3), 7, SAME),
     "stem": ("Conv", (1, 3, 32, 32), (16, 3, 3, 3), 16, {**SAME, "strides": [2, 2]}),
     "dilated": ("Conv", (2, 24, 10, 10), (48, 24, 3, 3), 48, {**SAME, "dilations": [2, 2]}),

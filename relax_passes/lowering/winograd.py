@@ -1,0 +1,80 @@
+"""Blocked 3x3 convolutions by Winograd's minimal filtering, where the cost model prefers it.
+
+A constant kernel is transformed now, one that is an argument in each run, both in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import tvm
+from tvm import relax, te
+
+from relax_passes.constant_values import array_of, constant_from
+from relax_passes.lowering.read_in_place import InPlace
+from relax_passes.lowering.rule import static_shape
+from relax_passes.pass_base import PassContext
+
+
+def four_sides(padding: Sequence[int]) -> tuple[int, int, int, int]:
+    """Return padding as (top, left, bottom, right)."""
+    sides = [int(side) for side in padding]
+    if len(sides) == 1:
+        return (sides[0], sides[0], sides[0], sides[0])
+    if len(sides) == 2:
+        return (sides[0], sides[1], sides[0], sides[1])
+    return (sides[0], sides[1], sides[2], sides[3])
+
+
+def winograd_outputs(call: tvm.ir.Call, ctx: PassContext) -> int | None:
+    """Return m of the Winograd F(m, 3) that computes a convolution, None for direct sums."""
+    # Imported here so that a target that needs no CPU schedule loads none.
+    from tir_schedules.llvm.conv_algorithm import choose_winograd
+
+    kernel, out = static_shape(call.args[1]), static_shape(call)
+    attrs, lanes = call.attrs, ctx.machine.lanes()
+    if kernel is None or kernel[2:] != (3, 3, lanes, lanes) or int(attrs.groups) != 1:
+        return None
+    if any(int(step) != 1 for step in (*attrs.strides, *attrs.dilation)):
+        return None
+    if ctx.precision == "strict":
+        reason = 'Winograd\'s sums round otherwise than precision "strict" allows'
+        ctx.log.decline("lower_operators", "conv2d", reason)
+        return None
+    if out is None:
+        ctx.log.decline("lower_operators", "conv2d", "Winograd's tiles need an image of known size")
+        return None
+    blocks, in_blocks = kernel[:2]
+    size = (out[2], out[3])
+    return choose_winograd(out[0], in_blocks * lanes, blocks, lanes, size, ctx.machine)
+
+
+def winograd_convolution(
+    bb: relax.BlockBuilder, call: tvm.ir.Call, data: InPlace, outputs: int, ctx: PassContext
+) -> relax.Expr:
+    """Lower a blocked 3x3 convolution to F(outputs, 3)."""
+    from tir_schedules.llvm.winograd_conv2d import winograd_conv2d, winograd_weight
+
+    weight = call.args[1]
+    if isinstance(weight, tvm.ir.GenericConst):
+        points: relax.Expr = constant_from(_transform(array_of(weight), outputs))
+    else:
+        points = bb.emit(bb.call_te(winograd_weight, weight, outputs))
+
+    def convolution(x: te.Tensor, kernel: te.Tensor) -> te.Tensor:
+        padding = four_sides(call.attrs.padding)
+        return winograd_conv2d(data.of(x), kernel, ctx.machine, padding=padding)
+
+    ctx.log.fire("lower_operators", f"conv2d of {static_shape(call)} by Winograd F({outputs}, 3)")
+    return bb.call_te(convolution, data.source, points, primfunc_name_hint="conv2d_winograd")
+
+
+def _transform(weight: np.ndarray, outputs: int) -> np.ndarray:
+    """Return the points (n, n, Co/ob, Ci/ib, ib, ob) of a kernel (Co/ob, Ci/ib, 3, 3, ib, ob)."""
+    from tir_schedules.llvm.winograd_matrices import winograd
+
+    matrix = np.array([[float(value) for value in row] for row in winograd(outputs).kernel])
+    rows = np.tensordot(matrix, weight.astype("float64"), axes=(1, 2))
+    points = np.tensordot(matrix, rows, axes=(1, 3))
+    return np.ascontiguousarray(points.transpose(1, 0, 2, 3, 4, 5).astype(weight.dtype))

@@ -1,0 +1,179 @@
+"""Winograd convolution: its matrices, its rounding error, awkward images, epilogues, its choice."""
+
+from __future__ import annotations
+
+import dataclasses
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from tvm import te, tirx, topi
+
+from tests.tir_schedules.llvm.blocked_images import block, block_kernel, convolve, rand
+from tests.tir_schedules.llvm.scheduled_kernel import AVX2, assert_runs, machine, run
+from tir_schedules.llvm.conv_algorithm import MAX_ERROR_GROWTH, choose_winograd
+from tir_schedules.llvm.winograd_conv2d import winograd_conv2d, winograd_weight
+from tir_schedules.llvm.winograd_matrices import winograd
+from tir_schedules.llvm.winograd_rule import RULE
+
+Four = tuple[int, int, int, int]
+OUTPUTS = pytest.mark.parametrize("outputs", [2, 4])
+LANES = 8
+
+
+def _points(weight: np.ndarray, outputs: int) -> np.ndarray:
+    """Transform a kernel OIHW to its packed points."""
+    matrix = np.array([[float(v) for v in row] for row in winograd(outputs).kernel])
+    packed = block_kernel(weight, LANES, LANES).astype("float64")
+    return np.einsum("py,oiyxlm,qx->pqoilm", matrix, packed, matrix).astype("float32")
+
+
+def _image_and_points(
+    image: tuple[int, ...], channels: int, outputs: int
+) -> tuple[te.Tensor, te.Tensor]:
+    n, c, h, w = image
+    size = outputs + 2
+    x = te.placeholder((n, c // LANES, h, w, LANES), name="x")
+    shape = (size, size, channels // LANES, c // LANES, LANES, LANES)
+    return x, te.placeholder(shape, name="u")
+
+
+@OUTPUTS
+def test_matrices_filter_exactly(outputs: int) -> None:
+    """In fractions y = A^T [(G g) * (B^T d)] is the filter itself, for any g and d."""
+    w = winograd(outputs)
+    g = [Fraction(k, 7) for k in (3, -5, 2)]
+    d = [Fraction(k * k - 5, 3) for k in range(w.points)]
+    products = [
+        sum(a * b for a, b in zip(kernel, g, strict=True))
+        * sum(a * b for a, b in zip(data, d, strict=True))
+        for kernel, data in zip(w.kernel, w.data, strict=True)
+    ]
+    got = [sum(a * p for a, p in zip(row, products, strict=True)) for row in w.results]
+    assert got == [sum(g[k] * d[i + k] for k in range(3)) for i in range(outputs)]
+
+
+@OUTPUTS
+@pytest.mark.parametrize(
+    ("image", "channels", "padding"),
+    [
+        ((1, 16, 14, 14), 16, (1, 1, 1, 1)),
+        ((2, 8, 7, 9), 24, (1, 1, 1, 1)),
+        ((1, 8, 3, 3), 8, (0, 0, 0, 0)),
+        ((1, 16, 5, 17), 8, (0, 2, 1, 0)),
+        ((3, 8, 1, 1), 8, (1, 1, 1, 1)),
+        ((1, 40, 6, 6), 40, (2, 2, 2, 2)),
+    ],
+)
+def test_equals_a_direct_sum(
+    outputs: int, image: tuple[int, ...], channels: int, padding: Four
+) -> None:
+    x, u = _image_and_points(image, channels, outputs)
+    func = te.create_prim_func([x, u, winograd_conv2d(x, u, machine(), padding=padding)])
+    data, weight = rand(*image), rand(channels, image[1], 3, 3)
+    want = block(convolve(data, weight, (1, 1), padding, (1, 1), 1), LANES).astype("float32")
+    assert_runs(func, RULE, [block(data, LANES), _points(weight, outputs)], [want])
+
+
+@OUTPUTS
+def test_bias_residual_and_relu_join_the_pixels(outputs: int) -> None:
+    x, u = _image_and_points((1, 16, 10, 10), 16, outputs)
+    bias = te.placeholder((1, 2, 1, 1, LANES), name="bias")
+    y = topi.add(winograd_conv2d(x, u, machine(), padding=(1, 1, 1, 1)), bias)
+    side = te.placeholder(y.shape, name="side")
+    func = te.create_prim_func([x, u, bias, side, topi.nn.relu(topi.add(y, side))])
+    data, weight, b = rand(1, 16, 10, 10), rand(16, 16, 3, 3), rand(1, 2, 1, 1, LANES)
+    want = block(convolve(data, weight, (1, 1), (1, 1, 1, 1), (1, 1), 1), LANES)
+    other = rand(*want.shape)
+    inputs = [block(data, LANES), _points(weight, outputs), b, other]
+    assert_runs(func, RULE, inputs, [np.maximum(want + b + other, 0).astype("float32")])
+    script = RULE.apply(func, machine(AVX2)).mod["main"].script()
+    assert 'T.sblock("winograd_pixels")' not in script, "the pixels are no stage of their own"
+
+
+def test_two_readers_of_the_pixels() -> None:
+    x, u = _image_and_points((1, 8, 9, 9), 16, 2)
+    y = winograd_conv2d(x, u, machine(), padding=(1, 1, 1, 1))
+    second = te.compute(y.shape, lambda *i: y(*i) * tirx.sigmoid(y(*i)), name="silu")
+    func = te.create_prim_func([x, u, topi.nn.relu(y), second])
+    data, weight = rand(1, 8, 9, 9), rand(16, 8, 3, 3)
+    want = block(convolve(data, weight, (1, 1), (1, 1, 1, 1), (1, 1), 1), LANES)
+    expected = [np.maximum(want, 0), want / (1 + np.exp(-want))]
+    inputs = [block(data, LANES), _points(weight, 2)]
+    assert_runs(func, RULE, inputs, [array.astype("float32") for array in expected])
+
+
+def test_result_in_another_layout() -> None:
+    x, u = _image_and_points((1, 8, 6, 6), 16, 2)
+    y = winograd_conv2d(x, u, machine(), padding=(1, 1, 1, 1))
+    plain = te.compute(
+        (1, 16, 6, 6),
+        lambda n, c, h, w: y[n, tirx.indexdiv(c, LANES), h, w, tirx.indexmod(c, LANES)],
+        name="unblock",
+    )
+    data, weight = rand(1, 8, 6, 6), rand(16, 8, 3, 3)
+    want = convolve(data, weight, (1, 1), (1, 1, 1, 1), (1, 1), 1).astype("float32")
+    func = te.create_prim_func([x, u, plain])
+    assert_runs(func, RULE, [block(data, LANES), _points(weight, 2)], [want])
+
+
+def test_what_precedes_runs_once_per_element() -> None:
+    """Tiles overlap: an exponential inlined into the patch would run 2.25 times an element."""
+    x, u = _image_and_points((1, 8, 8, 8), 8, 4)
+    y = winograd_conv2d(topi.exp(x), u, machine(), padding=(1, 1, 1, 1))
+    data, weight = rand(1, 8, 8, 8), rand(8, 8, 3, 3)
+    want = block(convolve(np.exp(data), weight, (1, 1), (1, 1, 1, 1), (1, 1), 1), LANES)
+    func = te.create_prim_func([x, u, y])
+    inputs = [block(data, LANES), _points(weight, 4)]
+    assert_runs(func, RULE, inputs, [want.astype("float32")])
+    assert RULE.apply(func, machine(AVX2)).mod["main"].script().count("T.exp(") == 1
+
+
+@OUTPUTS
+def test_the_kernel_is_transformed_alike_at_run_time(outputs: int) -> None:
+    from tir_schedules.llvm.elementwise import RULE as elementwise
+
+    weight = rand(16, 8, 3, 3)
+    w = te.placeholder((2, 1, 3, 3, LANES, LANES), name="w")
+    func = te.create_prim_func([w, winograd_weight(w, outputs)])
+    want = _points(weight, outputs)
+    (got,) = run(func, elementwise, [block_kernel(weight, LANES, LANES)], [want])
+    np.testing.assert_array_equal(got, want)
+
+
+@OUTPUTS
+def test_rounding_error_is_what_the_model_says(outputs: int) -> None:
+    """Against float64, over 256 channels; a direct sum in float32 is the unit."""
+    rng = np.random.default_rng(0)
+    channels, size = 256, 12
+    data = rng.standard_normal((1, channels, size, size)).astype("float32")
+    weight = (rng.standard_normal((LANES, channels, 3, 3)) / 48).astype("float32")
+    exact = convolve(data.astype("float64"), weight.astype("float64"), (1, 1), (0,) * 4, (1, 1), 1)
+    direct = np.zeros(exact.shape, "float32")
+    for c in range(channels):
+        for y in range(3):
+            for x in range(3):
+                part = data[:, c : c + 1, y : y + size - 2, x : x + size - 2]
+                direct += part * weight[None, :, c, y, x, None, None]
+    tensors = _image_and_points(data.shape, LANES, outputs)
+    func = te.create_prim_func([*tensors, winograd_conv2d(*tensors, machine())])
+    inputs = [block(data, LANES), _points(weight, outputs)]
+    want = block(exact, LANES)
+    (got,) = run(func, RULE, inputs, [want.astype("float32")])
+    growth = np.sqrt(np.mean((got - want) ** 2) / np.mean((direct - exact) ** 2))
+    model = winograd(outputs).error_growth
+    assert model / 2 < growth < model * 2
+    assert growth < MAX_ERROR_GROWTH
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_winograd_is_chosen_where_products_dominate(cores: int) -> None:
+    """ResNet-50's layers on AVX2; weights of 512 x 512 channels weigh more than 7x7 pixels."""
+    model = dataclasses.replace(machine(AVX2), cores=cores, l2_bytes=512 << 10)
+    chosen = {
+        size: choose_winograd(1, channels, channels // LANES, LANES, (size, size), model)
+        for channels, size in [(64, 56), (128, 28), (256, 14)]
+    }
+    assert chosen == {56: 4, 28: 4, 14: 2}
+    assert choose_winograd(1, 1024, 1024 // LANES, LANES, (3, 3), model) is None
+    assert choose_winograd(1, LANES, 1, LANES, (1, 1), model) is None

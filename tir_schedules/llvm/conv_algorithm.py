@@ -1,0 +1,69 @@
+"""Which algorithm computes a 3x3 convolution of stride 1: the direct sum or Winograd's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tir_schedules.llvm.conv_tile import ConvSizes, choose_conv_tile, cycles
+from tir_schedules.llvm.winograd_conv2d import product_sizes
+from tir_schedules.llvm.winograd_matrices import Matrix, winograd
+from tir_schedules.machine import Machine
+
+# Winograd's kernels must save this share: they hold more weights, and their cost is less certain.
+_WORTH = 0.9
+# The rounding error of a direct sum that its fewer products may be traded for.
+MAX_ERROR_GROWTH = 4.0
+_OUTPUTS = (2, 4)
+
+
+def choose_winograd(
+    images: int, channels: int, blocks: int, lanes: int, out_size: tuple[int, int], machine: Machine
+) -> int | None:
+    """Return m of the Winograd F(m, 3) that is faster than the direct sum, None if none is.
+
+    Args:
+        images: Images in the batch.
+        channels: Input channels.
+        blocks: Blocks of output channels.
+        lanes: Channels of a block, those of a vector register.
+        out_size: Rows and columns of the result.
+        machine: The processor; its cores share the work.
+    """
+    rows, columns = out_size
+    sizes = ConvSizes(blocks, lanes, rows * columns, 9 * channels, 4 * channels * rows * columns)
+    sizes = replace(sizes, images=images)
+    best = cycles(sizes, choose_conv_tile(sizes, machine), machine) * _WORTH
+    chosen = None
+    for outputs in _OUTPUTS:  # a larger tile must again be worth its weights and its error
+        if winograd(outputs).error_growth > MAX_ERROR_GROWTH:
+            continue
+        cost = winograd_cycles(images, channels, blocks, lanes, out_size, outputs, machine)
+        if cost < best:
+            best, chosen = cost * _WORTH, outputs
+    return chosen
+
+
+def winograd_cycles(
+    images: int,
+    channels: int,
+    blocks: int,
+    lanes: int,
+    out_size: tuple[int, int],
+    outputs: int,
+    machine: Machine,
+) -> float:
+    """Return about how many cycles F(outputs, 3) takes on all cores."""
+    matrices = winograd(outputs)
+    tiles = -(-out_size[0] // outputs) * -(-out_size[1] // outputs)
+    products = product_sizes(images, channels, blocks, lanes, tiles, outputs)
+    size = matrices.points
+    data = 2 * size * _terms(matrices.data)
+    results = (size + outputs) * _terms(matrices.results)
+    vectors = images * tiles * (channels // lanes * data + blocks * results)
+    sums = vectors / machine.fma_units / machine.cores
+    return sums + cycles(products, choose_conv_tile(products, machine), machine)
+
+
+def _terms(matrix: Matrix) -> int:
+    """Return how many multiply-adds a matrix times a vector takes."""
+    return sum(value != 0 for row in matrix for value in row)
