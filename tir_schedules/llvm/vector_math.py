@@ -273,8 +273,24 @@ _UNARY: dict[str, Callable[[Expr], Expr]] = {
 _DOUBLE = frozenset({"erf", "sinh", "cosh"})
 
 
+# Integer type, mask of all bits but the sign, and the bits of infinity: NaN is what lies above.
+_BITS = {
+    "float32": ("int32", 0x7FFF_FFFF, 0x7F80_0000),
+    "float64": ("int64", 0x7FFF_FFFF_FFFF_FFFF, 0x7FF0_0000_0000_0000),
+}
+
+
+def isnan(x: Expr) -> Expr:
+    """Tell by its bits whether x is NaN; TVM tests each lane of a vector by itself."""
+    dtype, magnitude, infinity = _BITS[str(x.ty)]
+    bits = tirx.reinterpret(dtype, x) & tirx.const(magnitude, dtype)
+    return bits > tirx.const(infinity, dtype)
+
+
 def _lower_call(call: Call) -> Expr:
     name = getattr(call.op, "name", "").rpartition(".")[2]
+    if name == "isnan" and str(call.args[0].ty) in _BITS:
+        return isnan(call.args[0])
     if str(call.ty) == "float64" and name in _DOUBLE:
         return tirx.call_pure_extern("float64", name, *call.args)
     if str(call.ty) != "float32":
