@@ -12,6 +12,7 @@ from tvm import relax
 
 from relax_passes.lowering import (
     boolean,
+    contiguous_parts,
     convolution,
     double_precision,
     nan_propagating,
@@ -54,7 +55,8 @@ def lowering_rules(ctx: PassContext) -> dict[str, LoweringRule]:
     """Return our own rules by operator name; TVM's hold for every other operator."""
     rules: dict[str, LoweringRule] = {}
     families = (
-        views, boolean, nan_propagating, convolution, pooling, normalization, double_precision
+        views, boolean, nan_propagating, convolution, pooling, normalization, double_precision,
+        contiguous_parts,
     )  # fmt: skip
     for family in families:
         rules.update(family.lowerings(ctx))

@@ -23,6 +23,7 @@ from relax_passes.drop_index_checks import drop_index_checks
 from relax_passes.drop_row_views import drop_row_views
 from relax_passes.dump_module import dump_module
 from relax_passes.duplicate_cheap_producers import duplicate_cheap_producers
+from relax_passes.elide_copies import elide_copies
 from relax_passes.eliminate_common_subexpressions import eliminate_common_subexpressions
 from relax_passes.eliminate_dead_code import eliminate_dead_code
 from relax_passes.fold_batch_norm import fold_batch_norm
@@ -216,7 +217,7 @@ def default_pipeline() -> Pipeline:
                 eliminate_dead_code,
             ),
             "lower": (drop_index_checks, lower_operators, eliminate_dead_code),
-            "fuse": (duplicate_cheap_producers, fuse_operators),
+            "fuse": (duplicate_cheap_producers, elide_copies, fuse_operators),
             "schedule": (name_sizes, schedule_kernels),
             "memory": (order_bindings, plan_memory, check_sizes),
         }

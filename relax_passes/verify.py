@@ -15,7 +15,8 @@ import tvm_ffi
 from tvm import relax, tirx
 from tvm.ir import Call
 
-from relax_passes.memory.verify_plan import OverlapError, verify_plan
+from relax_passes.memory.verify_offsets import OverlapError
+from relax_passes.memory.verify_plan import verify_plan
 from relax_passes.pass_base import PHASES, PassContext
 
 SCHEDULED = "tirx.is_scheduled"
@@ -27,6 +28,7 @@ LOWERED = frozenset(
         "relax.call_pure_packed",
         "relax.call_builtin_with_ctx",
         "relax.reshape",
+        "relax.concat",  # of parts that are written into it, until its memory is planned
         "relax.shape_of",
         "relax.size",
         "relax.tensor_to_shape",
@@ -36,7 +38,7 @@ LOWERED = frozenset(
     }
 )
 _RUNTIME = ("relax.builtin.", "relax.memory.", "relax.vm.")
-_PLANNED_AWAY = frozenset({"relax.call_tir", "relax.call_dps_packed"})
+_PLANNED_AWAY = frozenset({"relax.call_tir", "relax.call_dps_packed", "relax.concat"})
 
 
 class VerificationError(RuntimeError):

@@ -16,7 +16,7 @@ import tvm
 from stage_printing import title
 
 from relax_passes.memory.plan_offsets import STRATEGIES, plan_offsets
-from relax_passes.memory.verify_plan import OverlapError, verify_offsets
+from relax_passes.memory.verify_offsets import OverlapError, verify_offsets
 from relax_passes.pass_base import PassContext
 from relax_passes.pipeline import Pipeline, default_pipeline
 from relaxc.check_memory import check_memory

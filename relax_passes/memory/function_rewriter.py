@@ -12,10 +12,12 @@ from relax_passes.memory.buffer_offsets import accept_offsets
 from relax_passes.memory.in_place import in_place_variant
 from relax_passes.memory.live_ranges import (
     CALL_TIR,
+    CONCAT,
     LiveRanges,
     bindings_of,
     is_call_to,
     result_types,
+    static_bytes,
 )
 from relax_passes.pass_base import PassContext
 from relax_passes.schedule_kernels import schedule_kernel
@@ -32,6 +34,7 @@ class FunctionRewriter:
         ctx: PassContext,
         live: LiveRanges,
         in_place: dict[relax.Var, int],
+        copied: dict[relax.Var, list[int]],
         offsets: dict[int, int],
         arena_bytes: int,
         poison: bool,
@@ -39,9 +42,10 @@ class FunctionRewriter:
         self._builder = relax.BlockBuilder(mod)
         self._mod, self._ctx, self._live = mod, ctx, live
         self._in_place, self._offsets, self._arena_bytes = in_place, offsets, arena_bytes
-        self._poison = poison
+        self._copied, self._poison = copied, poison
         self._poisons: dict[str, tvm.ir.GlobalVar] = {}
         self._arena: relax.Var | None = None
+        self._wholes: dict[int, relax.Var] = {}  # buffers of concatenations, by storage
         self._new: dict[relax.Expr, relax.Expr] = {}
         self._storages: dict[relax.Expr, frozenset[int]] = {}  # of the emitted variables
         self._variants: dict[tuple[tvm.ir.GlobalVar, int], tvm.ir.GlobalVar] = {}
@@ -88,6 +92,8 @@ class FunctionRewriter:
             self._new[var] = cast.var
         elif is_call_to(value, CALL_TIR):
             self._emit_kernel(var, value)
+        elif is_call_to(value, CONCAT):
+            self._emit_concat(var, value)
         elif isinstance(value, relax.Tuple):
             self._new[var] = self._map(value)
         elif isinstance(value, relax.TupleGetItem) and isinstance(
@@ -119,7 +125,42 @@ class FunctionRewriter:
         for index, output in zip(self._live.results[var], outputs, strict=True):
             self._storages[output] = frozenset([index])
 
+    def _emit_concat(self, var: relax.Var, concat: relax.Call) -> None:
+        """Copy the operands that do not lie in the concatenation; the others are there already."""
+        (index,) = self._live.results[var]
+        begin = 0
+        for number, operand in enumerate(concat.args[0].fields):
+            if number in self._copied[var]:
+                slot = self._slice(index, begin, operand.ty, f"{var.name}_part")
+                source = self._map(operand)
+                self._builder.emit(
+                    relax.Call(self._copy_kernel(source, "copy_part"), [source, slot]), "_"
+                )
+            begin += static_bytes(operand.ty) or 0
+        root, shift = self._live.place_of(index)
+        whole = root == index and shift == 0
+        self._new[var] = self._whole(root) if whole else self._slice(index, 0, var.ty, var.name)
+        self._storages[self._new[var]] = frozenset([index])
+
     def _allocate(self, index: int, ty: relax.TensorType, name: str) -> relax.Var:
+        root = self._live.host_of(index)
+        if root != index:  # only a part has a host here: a result in place allocates nothing
+            return self._slice(index, 0, ty, name)
+        return self._new_tensor(index, ty, name)
+
+    def _slice(self, index: int, begin: int, ty: relax.TensorType, name: str) -> relax.Var:
+        """Return bytes of a storage, `begin` bytes from its start, as a tensor."""
+        root, shift = self._live.place_of(index)
+        view = relax.op.memory.view(self._whole(root), ty.shape, str(ty.dtype), shift + begin)
+        return self._builder.emit(view, name)
+
+    def _whole(self, root: int) -> relax.Var:
+        """Return the buffer of a concatenation, allocated where its first part is made."""
+        if root not in self._wholes:
+            self._wholes[root] = self._new_tensor(root, self._live.storages[root].ty, "parts")
+        return self._wholes[root]
+
+    def _new_tensor(self, index: int, ty: relax.TensorType, name: str) -> relax.Var:
         if index in self._offsets and self._arena is not None:
             tensor = relax.op.memory.alloc_tensor(
                 self._arena, self._offsets[index], ty.shape, str(ty.dtype)
@@ -162,6 +203,17 @@ class FunctionRewriter:
         return own(result)
 
     def _copy(self, value: relax.Expr) -> relax.Var:
+        """Return a fresh tensor of the caller's with the same elements."""
+        callee = self._copy_kernel(value, "copy")
+        tensor = relax.op.builtin.alloc_tensor(
+            value.ty.shape, str(value.ty.dtype), _DEVICE_INDEX, "global"
+        )
+        result = self._builder.emit(tensor, "copied")
+        self._builder.emit(relax.Call(callee, [value, result]), "_")
+        return result
+
+    def _copy_kernel(self, value: relax.Expr, name: str) -> tvm.ir.GlobalVar:
+        """Return a kernel that copies tensors of a value's type."""
         # A kernel's sizes are symbols of its own: those of the graph are not its to read.
         shape = [
             dim if isinstance(dim, tirx.IntImm) else tirx.Var(f"n{axis}", "int64")
@@ -170,11 +222,7 @@ class FunctionRewriter:
         dtype = str(value.ty.dtype)
         source = te.placeholder(shape, dtype, name="source")
         copied = te.compute(shape, lambda *i: source(*i), name="copied")
-        callee = self._add_kernel([source, copied], "copy")
-        tensor = relax.op.builtin.alloc_tensor(value.ty.shape, dtype, _DEVICE_INDEX, "global")
-        result = self._builder.emit(tensor, "copied")
-        self._builder.emit(relax.Call(callee, [value, result]), "_")
-        return result
+        return self._add_kernel([source, copied], name)
 
     def _poison_freed(self, step: int) -> None:
         """Overwrite what was read for the last time: a stale read then shows in the results."""

@@ -26,7 +26,7 @@ def choose_in_place(
     """Pick for each call_tir the operand its result may overwrite; merge their storages in `live`.
 
     The operand must be a planned storage of the same type that nothing reads after this step, and
-    that `may_overwrite(storage, step)` allows.
+    that `may_overwrite(storage, step)` allows. Neither may be a part of a concatenation.
     """
     chosen: dict[relax.Var, int] = {}
     for step, binding in enumerate(bindings):
@@ -34,7 +34,7 @@ def choose_in_place(
         if not is_call_to(value, CALL_TIR) or len(result_types(binding.var.ty)) != 1:
             continue
         (own,) = live.results[binding.var]
-        if not live.storages[own].planned:
+        if not live.storages[own].planned or live.storages[own].host is not None:
             continue
         func = mod[value.args[0]]
         for operand in in_place_operands(func):
@@ -48,6 +48,8 @@ def choose_in_place(
             host = live.host_of(next(iter(named)))
             storage = live.storages[host]
             if not storage.planned or storage.upper != step + 1 or not may_overwrite(host, step):
+                continue
+            if storage.joined or arg in live.slices:
                 continue
             storage.upper = live.storages[own].upper
             live.storages[own].host = host

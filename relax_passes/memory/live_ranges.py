@@ -16,6 +16,8 @@ from tvm.relax import analysis as relax_analysis
 from tvm.tirx import IntImm
 
 CALL_TIR = "relax.call_tir"
+CONCAT = "relax.concat"  # of parts that `join_parts` may have written into it
+SLICE = "relax.memory.view"  # names some bytes of its source
 # These read a tensor without regard to where in its storage it begins.
 PACKED_CALLS = ("relax.call_pure_packed", "relax.call_dps_packed", "relax.tensor_to_shape")
 
@@ -26,8 +28,9 @@ class Storage:
 
     `size` is None where a dimension is symbolic. An `escapes` storage is returned to the caller,
     or read by a packed function, which ignores that a tensor may begin amid the arena.
-    `host` is the storage whose bytes it overwrites, if it is written in place. A `foreign` storage
-    belongs to a function that was called, or to whatever that function was given.
+    `host` is the storage whose bytes it overwrites, if it is written in place, or that it is a part
+    of, `shift` bytes from its start; a `joined` storage has such parts. A `foreign` storage belongs
+    to a function that was called, or to whatever that function was given.
     """
 
     ty: relax.TensorType
@@ -37,6 +40,8 @@ class Storage:
     escapes: bool = False
     host: int | None = None
     foreign: bool = False
+    shift: int = 0
+    joined: bool = False
 
     @property
     def planned(self) -> bool:
@@ -51,17 +56,27 @@ class Storage:
 
 @dataclass
 class LiveRanges:
-    """Storages of a function, the storages each variable names, and each call_tir's own ones."""
+    """Storages of a function, the storages each variable names, and each call_tir's own ones.
+
+    A concatenation has a storage of its own too. `slices` are the names of only some of the bytes.
+    """
 
     storages: list[Storage] = field(default_factory=list)
     names: dict[relax.Expr, frozenset[int]] = field(default_factory=dict)
     results: dict[relax.Expr, tuple[int, ...]] = field(default_factory=dict)
+    slices: set[relax.Expr] = field(default_factory=set)
 
     def host_of(self, index: int) -> int:
         """Return the storage whose bytes hold storage `index`."""
+        return self.place_of(index)[0]
+
+    def place_of(self, index: int) -> tuple[int, int]:
+        """Return the storage whose bytes hold storage `index`, and at how many bytes from it."""
+        shift = 0
         while (host := self.storages[index].host) is not None:
+            shift += self.storages[index].shift
             index = host
-        return index
+        return index, shift
 
     def of(self, expr: relax.Expr) -> frozenset[int]:
         """Return the storages an expression may read: those of all variables in it."""
@@ -83,7 +98,7 @@ def analyze_live_ranges(bindings: list[relax.Binding], result: relax.Expr) -> Li
         for index in read:
             live.storages[index].upper = step + 1
             live.storages[index].escapes |= _leaves(value)
-        if is_call_to(value, CALL_TIR):
+        if is_call_to(value, CALL_TIR) or is_call_to(value, CONCAT):
             own = []
             for ty in result_types(binding.var.ty):
                 own.append(len(live.storages))
@@ -101,6 +116,10 @@ def analyze_live_ranges(bindings: list[relax.Binding], result: relax.Expr) -> Li
             live.names[binding.var] = picked or read
         else:
             live.names[binding.var] = read
+        if is_call_to(value, SLICE) or any(
+            var in live.slices for var in relax_analysis.free_vars(value)
+        ):
+            live.slices.update({binding.var} - live.results.keys())
     for index in live.of(result):
         live.storages[index].upper = len(bindings) + 1
         live.storages[index].escapes = True

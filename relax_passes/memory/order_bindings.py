@@ -11,6 +11,7 @@ from tvm.relax import analysis as relax_analysis
 
 from relax_passes.memory.greedy_offsets import Buffer
 from relax_passes.memory.in_place import choose_in_place
+from relax_passes.memory.join_parts import join_parts
 from relax_passes.memory.live_ranges import LiveRanges, analyze_live_ranges
 from relax_passes.memory.peak_order import Order, Step, order_for_peak
 from relax_passes.memory.plan_offsets import max_live_bytes
@@ -103,9 +104,10 @@ def _order_block(
 def _arena_bound(
     mod: tvm.IRModule, func: relax.Function, blocks: Sequence[relax.BindingBlock]
 ) -> int:
-    """Return the most bytes alive at once when results run in place where they may."""
+    """Return the most bytes alive at once, with results in place and parts in their wholes."""
     bindings = [binding for block in blocks for binding in block.bindings]
     live = analyze_live_ranges(bindings, func.body.body)
+    join_parts(bindings, live)
     choose_in_place(mod, bindings, live)
     hosts = [s for s in live.storages if s.planned and s.host is None]
     return max_live_bytes([Buffer(s.lower, s.upper, s.arena_bytes) for s in hosts])

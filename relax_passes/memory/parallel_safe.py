@@ -23,16 +23,21 @@ from relax_passes.memory.live_ranges import LiveRanges
 class DataFlow:
     """For each step the steps before it by data flow (bit i: step i), and each buffer's touches.
 
-    `touched` maps a storage's index, in-place results counted to their host, to its steps in order.
+    `touched` maps a storage's index, results in place and parts counted to their host, to its steps
+    in order, and `written` to the steps that write it.
     """
 
     before: tuple[int, ...]
     touched: dict[int, tuple[int, ...]]
+    written: dict[int, tuple[int, ...]]
 
     def must_follow(self, first: int, second: int) -> bool:
         """Tell whether storage `second` is written after all that touches `first`, in any order."""
-        writer = self.touched[second][0]
-        return all(self.before[writer] >> step & 1 for step in self.touched[first])
+        return all(
+            self.before[writer] >> step & 1
+            for writer in self.written[second]
+            for step in self.touched[first]
+        )
 
     def conflict(self, one: int, other: int) -> bool:
         """Tell whether two storages may be alive at once in some order that data flow allows."""
@@ -43,24 +48,26 @@ def analyze_data_flow(bindings: Sequence[relax.Binding], live: LiveRanges) -> Da
     """Compute what each step depends on, from the storages that its value reads."""
     before: list[int] = []
     touched: dict[int, list[int]] = {}
-    writers: dict[int, list[int]] = {}  # the first one, and those that overwrote it in place
+    written: dict[int, list[int]] = {}
+    writers: dict[int, int] = {}  # of each storage, parts and results in place on their own
     defined: dict[relax.Expr, int] = {}  # views read a buffer too, and what uses them comes later
     for step, binding in enumerate(bindings):
-        read = {live.host_of(index) for index in live.of(binding.value)}
-        written = {live.host_of(index) for index in live.results.get(binding.var, ())}
+        read = live.of(binding.value)
+        own = live.results.get(binding.var, ())
         needs = {defined[var] for var in relax_analysis.free_vars(binding.value) if var in defined}
-        for host in read:
-            needs.update(writers.get(host, ()))
+        needs.update(writers[index] for index in read if index in writers)
         mask = 0
         for earlier in needs:
             mask |= before[earlier] | 1 << earlier
         before.append(mask)
         defined[binding.var] = step
-        for host in read | written:
+        for host in {live.host_of(index) for index in (*read, *own)}:
             touched.setdefault(host, []).append(step)
-        for host in written:
-            writers.setdefault(host, []).append(step)
-    return DataFlow(tuple(before), {host: tuple(steps) for host, steps in touched.items()})
+        for index in own:
+            writers[index] = step
+            written.setdefault(live.host_of(index), []).append(step)
+    steps = ({host: tuple(of) for host, of in found.items()} for found in (touched, written))
+    return DataFlow(tuple(before), *steps)
 
 
 def may_overwrite(live: LiveRanges, flow: DataFlow) -> Callable[[int, int], bool]:

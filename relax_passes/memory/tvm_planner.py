@@ -18,6 +18,7 @@ def tvm_planner_bytes(mod: tvm.IRModule) -> int:
     """
     lowered = tvm.transform.Sequential(
         [
+            relax.transform.LegalizeOps(),  # concatenations that we write part by part
             relax.transform.ToNonDataflow(),
             relax.transform.RemovePurityChecking(),
             relax.transform.CallTIRRewrite(),

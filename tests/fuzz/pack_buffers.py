@@ -11,7 +11,7 @@ import argparse
 import sys
 
 from relax_passes.memory.plan_offsets import plan_offsets
-from relax_passes.memory.verify_plan import OverlapError, verify_offsets
+from relax_passes.memory.verify_offsets import OverlapError, verify_offsets
 from tests.relax_passes.memory.planted import random_tiling
 
 MOST = 1.02  # times the planted capacity

@@ -11,7 +11,7 @@ import pytest
 
 from relax_passes.memory.exact_search import fit_capacity
 from relax_passes.memory.plan_offsets import plan_offsets
-from relax_passes.memory.verify_plan import verify_offsets
+from relax_passes.memory.verify_offsets import verify_offsets
 from tests.relax_passes.memory.planted import tiling
 
 

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from relax_passes.memory.plan_offsets import STRATEGIES, plan_offsets
-from relax_passes.memory.verify_plan import OverlapError, verify_offsets
+from relax_passes.memory.verify_offsets import OverlapError, verify_offsets
 from tests.fuzz import pack_buffers
 from tests.relax_passes.memory.planted import tiling
 

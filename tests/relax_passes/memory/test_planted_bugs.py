@@ -9,7 +9,8 @@ import tvm
 from tvm import relax, te, tirx
 from tvm.ir import Call
 
-from relax_passes.memory.verify_plan import OverlapError, verify_plan
+from relax_passes.memory.verify_offsets import OverlapError
+from relax_passes.memory.verify_plan import verify_plan
 
 F32 = "float32"
 SIZE = 64  # elements: 256 bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from relax_passes.memory.plan_offsets import STRATEGIES, plan_offsets
-from relax_passes.memory.verify_plan import verify_offsets
+from relax_passes.memory.verify_offsets import verify_offsets
 from tests.relax_passes.memory.small_zoo import MODELS, plan
 
 pytest.importorskip("transformers")

@@ -1,0 +1,95 @@
+"""What the report says of a memory plan: bytes, buffers for the picture, allocations of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tvm import relax
+from tvm.relax import analysis as relax_analysis
+
+from relax_passes.memory.live_ranges import LiveRanges, bindings_of, is_call_to
+from relax_passes.memory.plan_offsets import Plan
+from relax_passes.pass_base import PassContext
+
+NAME = "plan_memory"
+
+
+@dataclass
+class PlanTotals:
+    """What the arenas of all functions take together."""
+
+    peak: int = 0
+    bound: int = 0
+    naive: int = 0
+    planned: int = 0
+    in_place: int = 0
+    part_copies: int = 0
+    parallel_safe: bool = False
+    parallel_cost: int = 0
+    buffers: list[dict[str, Any]] = field(default_factory=list)
+    allocations: dict[str, int] = field(default_factory=dict)
+
+    def add(self, plan: Plan, planned: int, in_place: int) -> None:
+        """Count in one function's plan: how many tensors it places, how many run in place."""
+        self.peak += plan.peak
+        self.bound += plan.lower_bound
+        self.planned += planned
+        self.in_place += in_place
+
+    def report(self, ctx: PassContext) -> None:
+        """Leave the totals in the pass log."""
+        ctx.log.metrics["arena_bytes"] = self.peak
+        ctx.log.metrics["lower_bound_bytes"] = self.bound
+        ctx.log.metrics["naive_bytes"] = self.naive
+        ctx.log.metrics["memory_plan"] = self.buffers
+        ctx.log.fire(
+            NAME,
+            f"{self.planned} tensors in {self.peak} bytes (bound {self.bound}, naive "
+            f"{self.naive}), {self.in_place} results in place",
+        )
+        ctx.log.metrics["part_copies"] = self.part_copies
+        if self.part_copies:
+            ctx.log.fire(NAME, f"{self.part_copies} parts are copied into concatenations")
+        ctx.log.metrics["allocations_per_run"] = self.allocations
+        if self.parallel_safe:
+            ctx.log.metrics["parallel_safe_cost_bytes"] = self.parallel_cost
+            ctx.log.fire(NAME, f"branches share nothing, at the cost of {self.parallel_cost} bytes")
+
+
+def describe_buffers(
+    function: str, bindings: list[relax.Binding], live: LiveRanges, offsets: dict[int, int]
+) -> list[dict[str, Any]]:
+    """Return each buffer of the arena as the report keeps it; steps are bindings."""
+    names = {
+        index: binding.var.name
+        for binding in bindings
+        for index in live.results.get(binding.var, ())
+    }
+    return [
+        {
+            "function": function,
+            "name": names[index],
+            "lower": live.storages[index].lower,
+            "upper": live.storages[index].upper,
+            "offset": offset,
+            "size": live.storages[index].arena_bytes,
+        }
+        for index, offset in offsets.items()
+    ]
+
+
+def count_allocations(main: relax.Function) -> dict[str, int]:
+    """Count what one run asks the run-time pool for, which hands out again what came back to it."""
+    calls = [binding.value for binding in bindings_of(main)]
+    returned = {var.name for var in relax_analysis.free_vars(main.body.body)}
+    fresh = [
+        binding.var.name in returned
+        for binding in bindings_of(main)
+        if is_call_to(binding.value, "relax.builtin.alloc_tensor")
+    ]
+    return {
+        "arenas": sum(is_call_to(call, "relax.memory.alloc_storage") for call in calls),
+        "outputs": sum(fresh),
+        "tensors of symbolic size": len(fresh) - sum(fresh),
+    }

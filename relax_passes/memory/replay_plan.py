@@ -1,0 +1,258 @@
+"""Replay a planned function: which bytes each variable holds, and who writes and reads them when.
+
+A tensor cut from the arena is a run of bytes. A view names all of it, `R.memory.view` some of it,
+as do the parts of a concatenation; so what is written, overwritten and read is known by the byte.
+Tensors from the run-time pool are followed in the same way; they may leave the function.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import tvm
+import tvm_ffi
+from tvm import DataType, relax, tirx
+from tvm.ir import Call, GlobalVar
+from tvm.tirx import IntImm
+
+from relax_passes.memory.verify_offsets import OverlapError
+
+# Stated here again: the verifier trusts nothing of the planner.
+_PACKED = ("relax.call_pure_packed", "relax.call_dps_packed", "relax.tensor_to_shape")
+_VIEWS = ("relax.reshape", "relax.memory.view")
+Span = tuple[int, int]  # bytes of a tensor: first, and the one after the last
+
+
+@dataclass
+class ArenaTensor:
+    """A run of bytes that was allocated, its life, and what of it has been written.
+
+    `storage` is None for a tensor from the run-time pool. `inputs` are the tensors read by the call
+    that first writes it.
+    """
+
+    name: str
+    storage: relax.Var | None
+    offset: int
+    size: int
+    first: int | None = None  # step of the first write
+    last: int = -1  # step of the last use
+    inputs: set[int] = field(default_factory=set)
+    written: list[Span] = field(default_factory=list)  # sorted, none touches the next
+
+    def is_written(self, span: Span) -> bool:
+        """Tell whether all bytes of a span have been written."""
+        begin, end = span
+        return begin >= end or any(b <= begin and end <= e for b, e in self.written)
+
+    def is_touched(self, span: Span) -> bool:
+        """Tell whether any byte of a span has been written."""
+        return any(_meet(span, other) for other in self.written)
+
+    def write(self, span: Span) -> None:
+        """Note that the bytes of a span are written."""
+        merged: list[Span] = []
+        for begin, end in sorted([*self.written, span]):
+            if merged and begin <= merged[-1][1]:
+                merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+            else:
+                merged.append((begin, end))
+        self.written = merged
+
+
+class Replay:
+    """The bindings run once more, in thought: which bytes each variable holds, and their uses."""
+
+    def __init__(self, mod: tvm.IRModule | None) -> None:
+        """Start with nothing allocated; kernels are looked up in `mod`, where it is given."""
+        self.tensors: list[ArenaTensor] = []
+        self._mod = mod
+        self._holds: dict[relax.Var, dict[int, Span]] = {}
+        self._sizes: dict[relax.Var, int] = {}
+        self._now = 0
+        # For a tensor overwritten in place: the name it was written by, and those from before.
+        self._stale: dict[int, dict[relax.Var, relax.Var]] = {}
+
+    def held(self, expr: relax.Expr) -> dict[int, Span]:
+        """Return the tensors that an expression may read, and the bytes of each."""
+        found: dict[int, Span] = {}
+        for var in relax.analysis.free_vars(expr):
+            for index, span in self._holds.get(var, {}).items():
+                begin, end = found.get(index, span)
+                found[index] = (min(begin, span[0]), max(end, span[1]))
+        return found
+
+    def in_arena(self, expr: relax.Expr) -> list[str]:
+        """Return the names of the arena tensors that an expression may read."""
+        held = (self.tensors[index] for index in self.held(expr))
+        return [tensor.name for tensor in held if tensor.storage is not None]
+
+    def step(self, binding: relax.Binding) -> None:
+        """Take in one binding.
+
+        Raises:
+            OverlapError: If it breaks what `verify_plan` checks.
+        """
+        self._now += 1
+        var, value = binding.var, binding.value
+        op = getattr(getattr(value, "op", None), "name", "") if isinstance(value, Call) else ""
+        if op == "relax.memory.alloc_storage":
+            self._sizes[var] = _constant(value.args[0].values[0])
+            return
+        if op in ("relax.memory.alloc_tensor", "relax.builtin.alloc_tensor"):
+            self._allocate(binding, op == "relax.memory.alloc_tensor")
+            return
+        used = self.held(value)
+        for index in used:
+            self.tensors[index].last = self._now
+        self._check_names(value)
+        if isinstance(value, relax.If) or op in _PACKED or self._is_function(value):
+            for name in self.in_arena(value):
+                raise OverlapError(f"{name} lies in the arena but leaves it")
+        if isinstance(value, Call) and self._is_kernel(value, op):
+            self._run_kernel(value, used)
+        elif op not in _VIEWS and not isinstance(value, (relax.Tuple, relax.TupleGetItem)):
+            self._check_written(used)
+        if op == "relax.memory.view":
+            used = self._part(binding, used)
+        if not _returns_scalar(var):
+            self._holds[var] = used
+
+    def _allocate(self, binding: relax.VarBinding, in_arena: bool) -> None:
+        tensor = (_arena_tensor if in_arena else _pool_tensor)(binding, self._sizes)
+        if tensor is not None:
+            self._holds[binding.var] = {len(self.tensors): (0, tensor.size)}
+            self.tensors.append(tensor)
+
+    def _part(self, binding: relax.VarBinding, used: dict[int, Span]) -> dict[int, Span]:
+        """Return the bytes that a view at an offset holds; it must lie within its source."""
+        _, shape, dtype, offset = binding.value.args
+        shift, parts = _constant(getattr(offset, "value", offset)), {}
+        for index, (begin, end) in used.items():
+            size = tensor_bytes(shape, str(dtype.value))
+            parts[index] = (begin + shift, begin + shift + size)
+            if shift < 0 or begin + shift + size > end:
+                raise OverlapError(
+                    f"{binding.var.name} lies outside {self.tensors[index].name}, whose part it is"
+                )
+        return parts
+
+    def _is_kernel(self, call: Call, op: str) -> bool:
+        effect = isinstance(call.op, (GlobalVar, relax.ExternFunc))
+        return effect or op == "relax.vm.call_tir_dyn"
+
+    def _is_function(self, value: relax.Expr) -> bool:
+        """Tell whether a value calls a Relax function, whose result may be what it was given."""
+        if self._mod is None or not isinstance(value, Call) or not isinstance(value.op, GlobalVar):
+            return False
+        return isinstance(self._mod[value.op], relax.Function)
+
+    def _run_kernel(self, call: Call, used: dict[int, Span]) -> None:
+        """Note what a kernel writes: what nobody has written yet, and what its loops store to."""
+        stored = self._stored_arguments(call)
+        writes: list[tuple[int, Span]] = []
+        for position, arg in enumerate(call.args):
+            for index, span in self._holds.get(arg, {}).items():
+                tensor = self.tensors[index]
+                if stored is None:
+                    if not tensor.is_written(span):
+                        writes.append((index, span))
+                elif position not in stored:
+                    if not tensor.is_written(span):
+                        raise OverlapError(f"{tensor.name} is read before it is written")
+                else:
+                    if tensor.is_touched(span):
+                        self._overwrite(call, position, index, span)
+                    writes.append((index, span))
+        fresh = {index for index, _ in writes if not self.tensors[index].written}
+        for index in fresh:
+            tensor = self.tensors[index]
+            tensor.first, tensor.inputs = self._now, set(used) - fresh
+        for index, span in writes:
+            self.tensors[index].write(span)
+
+    def _overwrite(self, call: Call, position: int, index: int, span: Span) -> None:
+        """Note a result in place: no other argument, and no other name later, may be its bytes."""
+        name = self.tensors[index].name
+        for other, arg in enumerate(call.args):
+            held = self._holds.get(arg, {}).get(index)
+            if other != position and held is not None and _meet(held, span):
+                raise OverlapError(f"a kernel overwrites {name} and reads it as another argument")
+        written = call.args[position]
+        stale = self._stale.setdefault(index, {})
+        for var, spans in self._holds.items():
+            if index in spans and var != written and _meet(spans[index], span):
+                stale[var] = written
+        stale.pop(written, None)
+
+    def _check_names(self, value: relax.Expr) -> None:
+        for var in relax.analysis.free_vars(value):
+            for index in self._holds.get(var, {}):
+                if var in self._stale.get(index, {}):
+                    raise OverlapError(
+                        f"{self.tensors[index].name} is read as {var.name} after it was "
+                        f"overwritten as {self._stale[index][var].name}"
+                    )
+
+    def _check_written(self, used: dict[int, Span]) -> None:
+        for index, span in used.items():
+            if not self.tensors[index].is_written(span):
+                raise OverlapError(f"{self.tensors[index].name} is read before it is written")
+
+    def _stored_arguments(self, call: Call) -> set[int] | None:
+        """Return the positions of the arguments that a kernel stores to, None if unknown."""
+        func = self._mod[call.op] if self._mod and isinstance(call.op, GlobalVar) else None
+        if not isinstance(func, tirx.PrimFunc):
+            return None
+        stores: list[tirx.BufferStore] = []
+        tvm_ffi.structural_walk(func.body, (tirx.BufferStore, stores.append))
+        stored = {
+            position
+            for position, param in enumerate(func.params)
+            if any(store.buffer.same_as(param) for store in stores)
+        }
+        return stored or None
+
+
+def _meet(one: Span, other: Span) -> bool:
+    return one[0] < other[1] and other[0] < one[1]
+
+
+def _arena_tensor(binding: relax.VarBinding, sizes: dict[relax.Var, int]) -> ArenaTensor:
+    storage, offset_expr, shape, dtype = binding.value.args[:4]
+    offset = _constant(offset_expr)
+    size = tensor_bytes(shape, str(dtype.value))
+    name = binding.var.name
+    if storage not in sizes:
+        raise OverlapError(f"{name} is cut from something that is not a storage")
+    if offset % 64 or offset < 0 or offset + size > sizes[storage]:
+        raise OverlapError(f"{name} at {offset} is misaligned or outside {sizes[storage]} bytes")
+    return ArenaTensor(name, storage, offset, size)
+
+
+def _pool_tensor(binding: relax.VarBinding, sizes: dict[relax.Var, int]) -> ArenaTensor | None:
+    """Return a tensor of the run-time pool, None for one of a symbolic size."""
+    shape, dtype = binding.value.args[:2]
+    if not all(isinstance(extent, IntImm) for extent in shape.values):
+        return None
+    return ArenaTensor(binding.var.name, None, 0, tensor_bytes(shape, str(dtype.value)))
+
+
+def tensor_bytes(shape: relax.ShapeExpr, dtype: str) -> int:
+    """Return the bytes of a tensor with a constant shape."""
+    count = math.prod(_constant(extent) for extent in shape.values)
+    kind = DataType(dtype)
+    return count * kind.lanes * ((kind.bits + 7) // 8)
+
+
+def _returns_scalar(var: relax.Var) -> bool:
+    return not isinstance(var.ty, (relax.TensorType, tvm.ir.TupleType, relax.AnyType))
+
+
+def _constant(expr: object) -> int:
+    if isinstance(expr, int):
+        return expr
+    if isinstance(expr, IntImm):
+        return int(expr.value)
+    raise OverlapError(f"expected a constant, got {expr}")
