@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import tvm
 import tvm_ffi
@@ -26,6 +27,7 @@ from tvm import relax, topi
 from relax_passes.analysis.category import Category
 from relax_passes.analysis.definitions import operator_name
 from relax_passes.analysis.readers import readers_of
+from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.fusion_groups import Categories, callee_of
 from relax_passes.lowering.contiguous_parts import (
     JOINED_AXIS,
@@ -59,11 +61,12 @@ def elide_copies(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, boo
             body = relax.SeqExpr(blocks, func.body.body)
             changed = relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
             builder.update_func(var, builder.normalize(changed))
-    ctx.log.metrics["copies"] = {"elided": counts.elided, "left": counts.left}
+    earlier = ctx.log.metrics.get("copies", {"elided": 0})["elided"]
+    ctx.log.metrics["copies"] = {"elided": earlier + counts.elided, "left": counts.left}
     if not counts.elided:
         return mod, False
     ctx.log.fire(NAME, f"{counts.elided} copies of {counts.bytes} bytes; {counts.left} are left")
-    return builder.finalize(), True
+    return remove_dead_bindings(builder.finalize()), True
 
 
 @dataclass
@@ -97,7 +100,9 @@ class _Block:
         self._counts = counts
         self._categories = Categories(mod)
         self._readers = readers_of(block)
-        self._values = {b.var: b.value for b in block.bindings if isinstance(b, relax.VarBinding)}
+        self._values: dict[relax.Expr, Any] = {
+            b.var: b.value for b in block.bindings if isinstance(b, relax.VarBinding)
+        }
         self._views: dict[relax.Var, list[relax.Expr]] = {}  # of each split that is elided
         self._bindings: list[relax.Binding] = []
 
@@ -158,7 +163,7 @@ class _Block:
         operands: list[relax.Expr] = []
         for fill, size in zip(fills, ends, strict=True):
             operands += [self._filled(f"{var.name}_border", fill, dtype, value)] if size else []
-            operands += call.args[1].fields if fill is fills[0] else []
+            operands += list(call.args[1].fields) if fill is fills[0] else []
         self._take(var, relax.op.concat(operands, axis), sum(parts.stored))
         return True
 
@@ -238,12 +243,13 @@ class _Block:
             param: What to answer for one that no kernel of this block makes.
         """
         viewed = False
-        while operator_name(self._values.get(value)) == "reshape":
-            value, viewed = self._values[value].args[0], True
         made = self._values.get(value)
+        while made is not None and operator_name(made) == "reshape":
+            value, viewed = made.args[0], True
+            made = self._values.get(value)
         if operator_name(made) == "concat":
             return True
-        if operator_name(made) != "call_tir":
+        if made is None or operator_name(made) != "call_tir":
             return param
         if viewed:  # no kernel reaches through a view
             return True
@@ -260,7 +266,7 @@ class _Block:
         if len(self._readers.get(operand, ())) != 1 or not _same_shape(operand, value):
             return False
         made = self._values.get(operand)
-        if operator_name(made) != "call_tir":
+        if made is None or operator_name(made) != "call_tir":
             return False
         category, _ = self._categories.of(made.args[0])
         if category in (Category.REDUCTION, Category.COMPLEX_OUT_FUSABLE):

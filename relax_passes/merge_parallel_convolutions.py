@@ -4,9 +4,11 @@
 
 such as the 1x1 convolutions in front of the branches of an Inception block (Szegedy et al.: Going
 Deeper with Convolutions, 2015). The tensor is read once and one kernel runs instead of several. A
-convolution and a concatenation read a slice of whole channel blocks in place; a concatenation of
-all slices in order is y itself. A smaller window is enlarged by zeros where the work that adds
-costs less than what is saved: SqueezeNet's 1x1 next to a 3x3, where the image is tiny.
+convolution reads a slice of whole channel blocks in place, and so does a concatenation of several
+images; one of a single image is rather written part by part (`elide_copies`), so that a slice is
+copied into it. A concatenation of all slices in order is y itself. A smaller window is enlarged by
+zeros where the work that adds costs less than what is saved: SqueezeNet's 1x1 next to a 3x3, where
+the image is tiny.
 """
 
 from __future__ import annotations
@@ -70,7 +72,13 @@ def merge_parallel_convolutions(
 def _choose(
     found: list[Branch], readers: Readers, lanes: int, options: MergeOptions
 ) -> tuple[list[Branch], str]:
-    """Return the branches to merge: all, with windows enlarged, or those of the first window."""
+    """Return the branches to merge: all, with windows enlarged, or those of the first window.
+
+    A branch that would be written into a concatenation stays by itself, if two others are left.
+    """
+    apart = [branch for branch in found if not _is_part(branch, readers)]
+    if 1 < len(apart) < len(found) and not _concatenated(found, readers):
+        found = apart
     window = max(found, key=lambda branch: math.prod(branch.kernel))
     same = [b for b in found if (b.kernel, b.padding) == (window.kernel, window.padding)]
     reason = _why_not(found, window, readers, lanes, options)
@@ -96,6 +104,8 @@ def _why_not(
     for branch in group:
         if not joined and not _in_place(branch, offset, readers, lanes):
             moved += 8 * branch.channels * pixels
+        if not joined and _is_part(branch, readers):
+            moved += options.launch_kib * 1024
         offset += branch.channels
     added = sum(
         2 * pixels * branch.channels * x[1] * (math.prod(window.kernel) - math.prod(branch.kernel))
@@ -130,9 +140,17 @@ def _concatenated(group: list[Branch], readers: Readers) -> bool:
 def _in_place(branch: Branch, offset: int, readers: Readers, lanes: int) -> bool:
     """Return whether all readers of a branch can read it as a slice of whole channel blocks."""
     after = readers.get(branch.result, [])
-    if not after or offset % lanes or branch.channels % lanes:
+    if not after or offset % lanes or branch.channels % lanes or _is_part(branch, readers):
         return False
     return all(operator_name(b.value) in ("nn.conv2d", "concat") for b in after)
+
+
+def _is_part(branch: Branch, readers: Readers) -> bool:
+    """Return whether a branch of one image is read by a concatenation of channels."""
+    return (static_shape(branch.call) or (0,))[0] == 1 and any(
+        operator_name(b.value) == "concat" and int(b.value.attrs.axis or 0) % 4 == 1
+        for b in readers.get(branch.result, [])
+    )
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,10 @@ PAD_VALUE = "relaxc.pad_value"
 SCATTERED = "relaxc.scattered_parts"  # of all four: why the parts are no runs of bytes
 
 _Attributes = dict[str, object]
-_INNER_AXIS = {SCATTERED: "the parts lie interleaved: an axis before theirs is larger than 1"}
-_SYMBOLIC = {SCATTERED: "sizes are known only at run time"}
+_INNER_AXIS: _Attributes = {
+    SCATTERED: "the parts lie interleaved: an axis before theirs is larger than 1"
+}
+_SYMBOLIC: _Attributes = {SCATTERED: "sizes are known only at run time"}
 
 
 def lowerings(ctx: PassContext) -> dict[str, LoweringRule]:

@@ -82,9 +82,12 @@ def describe_buffers(
 def count_allocations(main: relax.Function) -> dict[str, int]:
     """Count what one run asks the run-time pool for, which hands out again what came back to it."""
     calls = [binding.value for binding in bindings_of(main)]
-    returned = {var.name for var in relax_analysis.free_vars(main.body.body)}
+    returned = set(relax_analysis.free_vars(main.body.body))
+    for binding in reversed(bindings_of(main)):
+        if binding.var in returned and is_call_to(binding.value, "relax.reshape"):
+            returned.update(relax_analysis.free_vars(binding.value))
     fresh = [
-        binding.var.name in returned
+        binding.var in returned
         for binding in bindings_of(main)
         if is_call_to(binding.value, "relax.builtin.alloc_tensor")
     ]

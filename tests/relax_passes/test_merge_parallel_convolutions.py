@@ -45,18 +45,19 @@ def inception(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
     return R.concat([direct, middle, wide, pooled], 1)
 
 
-def test_the_heads_of_branches_become_one() -> None:
-    changed = check(
-        merge_parallel_convolutions, module((1, 16, 9, 9), inception), normal(1, 16, 9, 9)
-    )
-    assert operators(changed)["nn.conv2d"] == 4
-    assert operators(changed)["strided_slice"] == 3
+@pytest.mark.parametrize(("images", "convolutions"), [(1, 5), (2, 4)])
+def test_the_heads_of_branches_become_one(images: int, convolutions: int) -> None:
+    """Of one image, the head that is a branch of its own is written into the concatenation."""
+    shape = (images, 16, 9, 9)
+    changed = check(merge_parallel_convolutions, module(shape, inception), normal(*shape))
+    assert operators(changed)["nn.conv2d"] == convolutions
+    assert operators(changed)["strided_slice"] == 7 - convolutions
 
 
 def test_slices_are_read_in_place() -> None:
     """No kernel cuts the merged convolution apart: convolutions and concatenation read it."""
-    mod = module((1, 16, 9, 9), inception)
-    x = normal(1, 16, 9, 9)
+    mod = module((2, 16, 9, 9), inception)
+    x = normal(2, 16, 9, 9)
     model = relaxc.compile(mod, threads=1)
     wanted = run(mod, x)
     np.testing.assert_allclose(np.asarray(model(x)), wanted, atol=1e-4 * np.abs(wanted).max())

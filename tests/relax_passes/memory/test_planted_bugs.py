@@ -161,6 +161,36 @@ def given_to_a_packed_function(p):
     return p.builder.emit(call)
 
 
+def two_parts(p, offsets: tuple[int, int], kernels: int = 2):
+    """Write two parts of one buffer, then read all of it."""
+    size = relax.ShapeExpr([SIZE])
+    whole = p.builder.emit(
+        relax.op.memory.alloc_tensor(p.arena, 0, relax.ShapeExpr([2, SIZE]), F32), "whole"
+    )
+    for number, offset in enumerate(offsets[:kernels]):
+        part = p.builder.emit(relax.op.memory.view(whole, size, F32, offset), f"part{number}")
+        p.kernel(p.x, part)
+    out = p.output()
+    read = p.builder.emit(relax.op.memory.view(whole, size, F32, 128), "read")
+    p.kernel(read, out)
+    return out
+
+
+def parts_overlap(p):
+    return two_parts(p, (0, 128))
+
+
+def part_is_never_written(p):
+    return two_parts(p, (0, 256), kernels=1)
+
+
+def slice_outlives(p):
+    def cut(a):
+        return p.builder.emit(relax.op.memory.view(a, relax.ShapeExpr([SIZE]), F32, 0), "cut")
+
+    return chain(p, (0, 128), cut)
+
+
 BUGS = {
     same_offset: "a .* and b .* share bytes",
     partial_overlap: "share bytes from 192",
@@ -174,6 +204,9 @@ BUGS = {
     old_name_read_after_overwrite: "a is read as old after it was overwritten as a",
     overwritten_and_read_at_once: "overwrites a and reads it as another argument",
     overwrites_a_live_neighbour: "a .* and b .* share bytes from 128",
+    parts_overlap: "whole is read as whole after it was overwritten as part1",
+    part_is_never_written: "whole is read before it is written",
+    slice_outlives: "a .* and b .* share bytes from 128",
     given_to_a_packed_function: "a lies in the arena but leaves it",
 }
 
@@ -198,6 +231,9 @@ def test_the_same_function_without_a_bug_passes():
         p.kernel(a, out)
         return out
 
-    for body in (correct, in_place):
+    def parts(p):
+        return two_parts(p, (0, 256))
+
+    for body in (correct, in_place, parts):
         mod = Planned().build(body)
         verify_plan(mod["main"], mod)
