@@ -14,6 +14,7 @@ from relax_passes.memory.plan_offsets import Plan
 from relaxc.check_memory import check_memory
 from relaxc.cli import main
 from relaxc.errors import CompileError
+from tests.relax_passes.memory.branching_models import inception
 from tests.relaxc.small_models import square_chain
 
 SIZE = 16
@@ -32,6 +33,12 @@ def path(tmp_path: Path) -> Path:
     model = square_chain(SIZE, nodes, value, [f"w{k}" for k in range(4)])
     onnx.save(model, tmp_path / "chain.onnx")
     return tmp_path / "chain.onnx"
+
+
+def test_parts_in_place_change_no_bit() -> None:
+    """Without reuse a concatenation is copied; the kernels are the same otherwise."""
+    found = check_memory(inception(1, size=5), threads=1)
+    assert found.agrees, found.difference
 
 
 def test_reuse_and_poison_change_no_bit(path: Path) -> None:
