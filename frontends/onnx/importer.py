@@ -16,6 +16,7 @@ from frontends.onnx.dims import DimArithmetic, dim_name
 from frontends.onnx.graph_builder import GraphBuilder, Scope
 from frontends.onnx.initializers import read_initializers
 from frontends.onnx.load_model import load_model
+from frontends.onnx.paused_collection import paused_collection
 from frontends.onnx.registry import normalize_domain
 from frontends.onnx.sequence_inputs import GraphInputs
 from frontends.onnx.support import check_support
@@ -24,6 +25,7 @@ from frontends.onnx.value import EmptyOptional, SequenceValue, Value
 from frontends.storage_types import container
 
 
+@paused_collection()
 def import_onnx(
     source: str | Path | bytes | onnx.ModelProto, *, dynamic_shapes: DynamicShapes | None = None
 ) -> ImportedModel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import cProfile
+import gc
 import pstats
 from collections.abc import Callable
 
@@ -26,3 +27,21 @@ def test_ten_times_the_nodes_take_ten_times_the_calls(
     import_onnx(make(20))  # what is loaded once is not counted
     small, large = (calls_of_an_import(make(count)) for count in (60, 600))
     assert large <= 11 * small
+
+
+def test_the_process_is_not_scanned_for_garbage_meanwhile() -> None:
+    """A full collection visits every object of the process, however small the model is."""
+    generations: list[int] = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            generations.append(info["generation"])
+
+    model = KINDS["with_shape_arithmetic"](600)
+    gc.callbacks.append(note)
+    try:
+        import_onnx(model)
+    finally:
+        gc.callbacks.remove(note)
+    assert generations == []
+    assert gc.isenabled()
