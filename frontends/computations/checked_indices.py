@@ -17,7 +17,9 @@ from frontends.computations.kernel import Scalar, as_dtype, index, kernel, produ
 NAME = "checked_indices"
 
 
-def checked_indices(indices: te.Tensor, sizes: Sequence[Any], message: str) -> te.Tensor:
+def checked_indices(
+    indices: te.Tensor, sizes: Sequence[Any], message: str, *, from_back: bool = True
+) -> te.Tensor:
     """Return indices counted from the front; the kernel raises an error if one is out of range.
 
     Args:
@@ -25,6 +27,7 @@ def checked_indices(indices: te.Tensor, sizes: Sequence[Any], message: str) -> t
         sizes: The lengths that the columns of the last axis index, or one length for all indices.
             An index i fits a length n if -n <= i < n.
         message: Text of the error.
+        from_back: Whether negative numbers count from the back; else they are out of range.
     """
     shape, dtype, columns = indices.shape, str(indices.dtype), len(sizes)
 
@@ -36,7 +39,9 @@ def checked_indices(indices: te.Tensor, sizes: Sequence[Any], message: str) -> t
             for column, size in enumerate(sizes):
                 at = row * columns + column
                 given = index(ins[0][at])
-                place = tirx.Select(given < 0, given + index(size), given)
+                place = given
+                if from_back:
+                    place = tirx.Select(given < 0, given + index(size), given)
                 # Both at once, and without a branch: a negative number is a large unsigned one.
                 fits = as_dtype(place, "uint64") < as_dtype(index(size), "uint64")
                 outside.set(tirx.Select(fits, outside(), index(1)))

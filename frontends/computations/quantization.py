@@ -95,6 +95,27 @@ def quantize(
     return te.compute(x.shape, element, name="quantize")
 
 
+def quantize_once(x: te.Tensor, scale: te.Tensor, zero: te.Tensor, target: str) -> te.Tensor:
+    """Return saturate(round(x / scale + zero)): the zero point is added before rounding.
+
+    So a tie goes to the even result, where `quantize` takes the even quotient.
+
+    Args:
+        x: float32, any shape.
+        scale: One float32 number.
+        zero: One integer of the type `target`.
+        target: "int8" or "uint8".
+    """
+    low, high = integer_range(target)
+
+    def element(*place: Any) -> Any:
+        offset = Granularity().pick(zero, place).astype("float32")
+        moved = x(*place) / Granularity().pick(scale, place) + offset
+        return saturate(moved, "int32", low, high).astype(target)
+
+    return te.compute(x.shape, element, name="quantize_once")
+
+
 def _divide(left: Any, right: Any, precision: str) -> Any:
     """Return left / right rounded to `precision`, in float32 or float64."""
     ratio = left.astype(precision) / right.astype(precision)

@@ -46,8 +46,47 @@ def indices_within(op: Op, place: int, sizes: Sequence[Dim]) -> relax.Expr:
 def checked(op: Op, x: relax.Expr, sizes: Sequence[Dim], name: str) -> relax.Expr:
     """Return the indices `x` counted from the front; `name` is what an error calls them."""
     shown = ", ".join(str(dim_name(size)) for size in sizes)
+    return _checked(op, x, sizes, f"an index is out of range for axes of size {shown}", name)
+
+
+def at_most(op: Op, place: int, most: Dim, what: str) -> relax.Expr:
+    """Return input `place`, whose numbers lie between 0 and `most`, or the run fails.
+
+    Args:
+        op: The node.
+        place: An integer input.
+        most: The greatest number allowed.
+        what: What one of its numbers is, for the error.
+
+    Raises:
+        InvalidModel: If a constant number is out of range.
+    """
+    known = op.constant(place)
+    if known is None:
+        message = f"{what} is not between 0 and {dim_name(most)}"
+        name = op.value(place).name or f"input {place}"
+        size = op.arithmetic.simplify(most + 1)
+        return _checked(op, op.x(place), [size], message, name, from_back=False)
+    if known.size:
+        low, high = int(known.min()), int(known.max())
+        if low < 0 or (is_static(most) and high > most):
+            raise InvalidModel(f"{what} is {low if low < 0 else high}, not between 0 and {most}")
+        if not is_static(most):
+            op.require(prim(most) >= high, "has_all_places")
+    return op.x(place)
+
+
+def _checked(
+    op: Op,
+    x: relax.Expr,
+    sizes: Sequence[Dim],
+    fault: str,
+    name: str,
+    *,
+    from_back: bool = True,
+) -> relax.Expr:
     where = f"node '{op.node.name}', tensor '{name}'" if op.node.name else f"tensor '{name}'"
-    message = f"{op.node.op_type}: an index is out of range for axes of size {shown} ({where})"
+    message = f"{op.node.op_type}: {fault} ({where})"
     shape = x.ty.shape
     if len(shape) == 0:
         x = op.emit(R.reshape(x, relax.ShapeExpr([1])))
@@ -55,7 +94,7 @@ def checked(op: Op, x: relax.Expr, sizes: Sequence[Dim], name: str) -> relax.Exp
         x = op.emit(R.astype(x, "int64"))
 
     def compute(indices: te.Tensor, dims: Sequence[Dim] = sizes) -> te.Tensor:
-        return checked_indices(indices, list(dims), message)
+        return checked_indices(indices, list(dims), message, from_back=from_back)
 
     dims = [] if all_static(sizes) else sizes
     found = op.te(compute, x, name="checked_indices", dims=dims)

@@ -25,7 +25,7 @@ from frontends.onnx.dims import Dim, depends_only_on, is_static, prim
 from frontends.onnx.graph_builder import GraphBuilder
 from frontends.onnx.op import numpy_dtype
 from frontends.onnx.private_function import PrivateFunction, parameter
-from frontends.onnx.value import Value, structure_of
+from frontends.onnx.value import Value, structure_of, tensors_of, with_tensors
 from frontends.storage_types import container
 
 # body(index, states) -> (condition, states, scan outputs)
@@ -87,13 +87,7 @@ class Repetition:
                 if unrolled is not None:
                     return unrolled
         if structured:
-            if count is None:
-                raise UnsupportedOperator(
-                    "a loop that carries sequences or optionals needs a constant trip count"
-                )
-            raise UnsupportedOperator(
-                "a loop that carries sequences or optionals, with a condition known at run time"
-            )
+            return self._run_on_elements(states, start)
         self._repeated[1] = self._settle(states)
         if count == 0:
             return list(states), [self._empty(row) for row in self._rows]
@@ -112,6 +106,26 @@ class Repetition:
         nothing += self._first(states)[0]
         nothing += [self._builder.expression(self._empty(row)) for row in self._rows]
         return self._finish(self._builder.branch(first, call, relax.Tuple(nothing)), None)
+
+    def _run_on_elements(
+        self, states: Sequence[Value], start: Value | None
+    ) -> tuple[list[Value], list[Value]]:
+        """Carry the elements of sequences, whose number no step changes, as states of their own."""
+        body = self._body
+        structure = [structure_of(state) for state in states]
+
+        def step(index: Dim, elements: list[Value]) -> tuple[Value, list[Value], list[Value]]:
+            condition, after, rows = body(index, with_tensors(states, iter(elements)))
+            if [structure_of(state) for state in after] != structure:
+                raise UnsupportedOperator(
+                    "a loop whose steps change the length of a sequence, and whose number of steps "
+                    "is known only at run time"
+                )
+            return condition, tensors_of(after), rows
+
+        self._body = step
+        final, scans = self.run(tensors_of(states), start)
+        return with_tensors(states, iter(final)), scans
 
     # Steps ------------------------------------------------------------------------------------
 

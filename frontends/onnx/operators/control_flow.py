@@ -34,7 +34,10 @@ def conditional(op: Op) -> list[Value]:
 
     then, other = define("then_branch"), define("else_branch")
     if [structure_of(v) for v in then.results] != [structure_of(v) for v in other.results]:
-        raise op.unsupported("branches that return sequences of different lengths")
+        raise op.unsupported(
+            "branches that return sequences of different lengths, or an optional with and without "
+            "an element: a compiled model has one number of outputs"
+        )
     left, right = tensors_of(then.results), tensors_of(other.results)
     types = []
     for one, two in zip(left, right, strict=True):

@@ -18,7 +18,7 @@ from frontends.computations.gather import (
 from frontends.computations.run_time_slice import plan_slice, take_slice
 from frontends.computations.scatter import scatter_elements, scatter_slices
 from frontends.onnx.dims import Dim, all_static, is_static
-from frontends.onnx.indices import indices_within
+from frontends.onnx.indices import at_most, indices_within
 from frontends.onnx.op import Op, normalize_axis
 from frontends.onnx.operators.run_time_size import parts, read_sizes, run_time_size
 from frontends.onnx.operators.shape import slice_axis
@@ -254,4 +254,5 @@ def trilu(op: Op) -> relax.Expr:
 def reverse_sequence(op: Op) -> relax.Expr:
     """Reverse the first elements of each sequence, as many as its length."""
     time, batch = int(op.attr("time_axis", 0)), int(op.attr("batch_axis", 1))
-    return op.te(lambda x, n: reverse_sequences(x, n, time, batch), op.x(0), op.x(1))
+    lengths = at_most(op, 1, op.shape()[time], "the length of a sequence")
+    return op.te(lambda x, n: reverse_sequences(x, n, time, batch), op.x(0), lengths)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from frontends.computations.quantization import quantize_once
 from frontends.onnx.composed import compose
 from frontends.onnx.function_body import FunctionBody
 from frontends.onnx.op import Op, normalize_axis, numpy_dtype
@@ -72,8 +73,24 @@ def qlinear_softmax(op: Op) -> Any:
 
 @converter("QLinearAveragePool", domain=MICROSOFT)
 def qlinear_average_pool(op: Op) -> Any:
-    """Average each window of a quantized image, channels first or last."""
-    return _between(_channels_first(op, _POOL))(op)
+    """Average each window of a quantized image, channels first or last.
+
+    Quotients and zero point are rounded once, as ONNX Runtime does.
+    """
+    _give_zero_point(op, 4)
+    nodes = _channels_first(op, _POOL)
+    (mean,) = compose(
+        op,
+        f"""(X, x_scale, x_zero, y_scale, y_zero) => (y) {{
+            x = DequantizeLinear(X, x_scale, x_zero)
+            {nodes}
+        }}""",
+    )
+    target = op.dtype(4)
+    return op.te(
+        lambda x, scale, zero: quantize_once(x, scale, zero, target),
+        op.builder.expression(mean), op.x(3), op.x(4), name="quantize",
+    )  # fmt: skip
 
 
 @converter("QLinearGlobalAveragePool", domain=MICROSOFT)

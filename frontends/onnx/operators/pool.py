@@ -11,6 +11,7 @@ from frontends.computations import window_pool
 from frontends.computations.unpool import max_unpool as unpool
 from frontends.errors import InvalidModel
 from frontends.onnx.dims import Dim, all_static
+from frontends.onnx.indices import at_most
 from frontends.onnx.op import Op
 from frontends.onnx.registry import converter
 from frontends.onnx.value import dtype_of
@@ -208,7 +209,9 @@ def max_unpool(op: Op) -> relax.Expr:
     wanted = op.runtime_dims(2) if op.has(2) else source
     if len(wanted) != len(shape):
         raise InvalidModel(f"an output shape of rank {len(wanted)} for rank {len(shape)}")
+    last = op.arithmetic.simplify(op.arithmetic.product(source) - 1)
+    places = at_most(op, 1, last, "the place of an element")
     return op.te(
         lambda x, places, dims: unpool(x, places, dims[: rank + 2], dims[rank + 2 :]),
-        op.x(0), op.x(1), dims=[*source, *wanted],
+        op.x(0), places, dims=[*source, *wanted],
     )  # fmt: skip

@@ -161,6 +161,14 @@ def test_unary(op: str, y_scale: float, shape: tuple[int, ...], options: Any, ki
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("kind", ["uint8", "int8"])
+def test_average_pool_rounds_ties_as_onnx_runtime_does(kind: str) -> None:
+    """The mean of four codes is a tie in one case of four; zero points of either parity."""
+    inputs = [codes(kind, 1, 8, 33, 33), scale(0.05), zero(kind, 9), scale(0.05), zero(kind, 3)]
+    options: dict[str, Any] = {"kernel_shape": [2, 2], "constant": (1, 2, 3, 4), "off_by_one": 0}
+    check("QLinearAveragePool", inputs, [KINDS[kind]], domain=MICROSOFT, **options)
+
+
 def test_concat_where_and_reduce_mean() -> None:
     parts = [
         scale(0.05), zero("uint8", 4), codes("uint8", 2, 3), scale(0.03), zero("uint8", 1),

@@ -350,6 +350,28 @@ def test_an_out_of_range_index_among_many() -> None:
         assert (caught.value.node, caught.value.tensor) == ("the_node", "i")
 
 
+def test_lengths_of_reversed_sequences() -> None:
+    """A length is between 0 and the number of steps; ONNX Runtime refuses others as well."""
+    inputs: Inputs = {"x": ("float32", ["t", 3]), "n": ("int64", [3])}
+    model = model_of("ReverseSequence", inputs, time_axis=0, batch_axis=1)
+    good = {"x": floats(4, 3), "n": np.array([0, 4, 2])}
+    check(model, good, [{**good, "n": np.array(n)} for n in ([0, 5, 2], [0, 4, -1])])
+    with pytest.raises(relaxc.InvalidModel, match="the length of a sequence is 5"):
+        fixed = make_model(
+            [helper.make_node("ReverseSequence", ["x", "n"], ["y"])],
+            {"x": ("float32", [4, 1])}, ["y"], {"n": np.array([5])},
+        )  # fmt: skip
+        relaxc.compile(fixed, threads=1, progress=False)
+
+
+def test_places_of_unpooled_elements() -> None:
+    inputs: Inputs = {"x": ("float32", [1, 1, 1, "w"]), "i": ("int64", [1, 1, 1, "w"])}
+    model = model_of("MaxUnpool", inputs, kernel_shape=[2, 2], strides=[2, 2])
+    good = {"x": floats(1, 1, 1, 2), "i": np.array([[[[0, 7]]]])}
+    bad = [np.array([[[[0, place]]]]) for place in (8, -1, 2**40)]
+    check(model, good, [{**good, "i": i} for i in bad])
+
+
 def test_division_by_a_size_that_is_zero() -> None:
     """The processor traps it: reshaping an empty tensor to (-1, n) ended the process."""
     nodes = [

@@ -146,3 +146,49 @@ def test_a_loop_that_carries_a_sequence_is_unrolled() -> None:
         node("ConcatFromSequence", ["made"], ["o"], axis=0),
     ]
     check(make_model(nodes, INPUTS, ["o"], {"m": np.array(3)}), {"x": X})
+
+
+def loop_over_a_pair(grows: bool = False) -> onnx.ModelProto:
+    """Return a model whose loop carries (a, b) -> (b, a + b) as a sequence, m times."""
+    float_, bool_, int_ = TensorProto.FLOAT, TensorProto.BOOL, TensorProto.INT64
+    kind = helper.make_sequence_type_proto(helper.make_tensor_type_proto(float_, None))
+    info = helper.make_tensor_value_info
+    kept = ["b", "sum", "b"] if grows else ["b", "sum"]
+    body = helper.make_graph(
+        [
+            node("SequenceAt", ["s", "zero"], ["a"]),
+            node("SequenceAt", ["s", "one"], ["b"]),
+            node("Add", ["a", "b"], ["sum"]),
+            node("SequenceConstruct", kept, ["so"]),
+            node("Identity", ["on"], ["go"]),
+        ],
+        "body",
+        [info("i", int_, []), info("on", bool_, []), helper.make_value_info("s", kind)],
+        [info("go", bool_, []), helper.make_value_info("so", kind), info("sum", float_, None)],
+    )
+    nodes = [
+        node("Neg", ["x"], ["y"]),
+        node("SequenceConstruct", ["x", "y"], ["start"]),
+        node("Loop", ["m", "", "start"], ["pair", "sums"], body=body),
+        node("SequenceAt", ["pair", "zero"], ["first"]),
+        node("ConcatFromSequence", ["pair"], ["both"], axis=0),
+    ]
+    constants = {"zero": np.array(0), "one": np.array(1)}
+    inputs = {**INPUTS, "m": ("int64", [])}
+    return make_model(nodes, inputs, ["first", "both", "sums"], constants)
+
+
+def test_a_loop_that_carries_a_sequence_of_one_length_runs() -> None:
+    """The number of steps is known at run time only; the elements are states of their own."""
+    model = loop_over_a_pair()
+    compiled = relaxc.compile(model, threads=1, progress=False)
+    for count in (1, 2, 9):
+        feed = {"x": X, "m": np.array(count)}
+        for got, want in zip(compiled(**feed), run_reference(model, feed), strict=True):
+            assert (got.shape, got.dtype) == (want.shape, want.dtype)
+            np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_a_loop_whose_sequence_grows_at_run_time_is_refused() -> None:
+    with pytest.raises(UnsupportedOperator, match="change the length of a sequence"):
+        relaxc.compile(loop_over_a_pair(grows=True), threads=1, progress=False)
