@@ -2,7 +2,8 @@
 
 A bfloat16 number is the upper half of a float32. TVM's own legalization converts the integer value
 of the bits, not the number, where a conversion stands inside a let binding (0.27), so no bfloat16
-expression may be left to it: only loads and stores are, as 16-bit patterns.
+expression may be left to it: only loads and stores of parameters are, as 16-bit patterns. Buffers
+within a function hold patterns as uint16: else TVM widens them, and misses loads of them.
 """
 
 from __future__ import annotations
@@ -27,8 +28,15 @@ def compute_bfloat16_in_float32(func: PrimFunc) -> PrimFunc:
     if not _mentions(func):
         return func
     variables: dict[tirx.Var, tirx.Var] = {}
+    patterns: dict[tirx.Var, tirx.Var] = {}  # buffers within the function
 
     def variable(var: tirx.Var) -> Expr:
+        if isinstance(var.ty, tirx.BufferType):
+            if _element(var) != _HALF or var in func.params:
+                return var
+            if var not in patterns:
+                patterns[var] = var.with_dtype("uint16")
+            return patterns[var]
         if not _is_half(var):
             return var
         return variables.setdefault(var, tirx.Var(var.name, _WIDE))
@@ -52,7 +60,16 @@ def compute_bfloat16_in_float32(func: PrimFunc) -> PrimFunc:
     def let(node: tirx.Let) -> Expr:
         return tirx.Let(node.var, node.value, node.body) if _is_half(node) else node
 
+    def load(node: tvm.ir.TensorLoad) -> Expr:
+        if not _is_half(node):
+            return node
+        if _element(node.source) == _HALF:
+            return _widen(tirx.reinterpret("uint16", node))
+        return _widen(tirx.BufferLoad(node.source, node.indices))
+
     def store(node: tirx.BufferStore) -> tirx.Stmt:
+        if node.buffer in patterns.values():
+            return tirx.BufferStore(node.buffer, _narrow_bits(node.value), node.indices)
         if _element(node.buffer) != _HALF:
             return node
         bits = tirx.reinterpret(_HALF, _narrow_bits(node.value))
@@ -61,7 +78,7 @@ def compute_bfloat16_in_float32(func: PrimFunc) -> PrimFunc:
     callbacks = [
         (tirx.Var, variable),
         (tirx.FloatImm, lambda n: tirx.FloatImm(_WIDE, n.value) if _is_half(n) else n),
-        (tvm.ir.TensorLoad, lambda n: _widen(tirx.reinterpret("uint16", n)) if _is_half(n) else n),
+        (tvm.ir.TensorLoad, load),
         (tirx.Cast, _cast),
         (Call, call),
         (_BINARY, binary),

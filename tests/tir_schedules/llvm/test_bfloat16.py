@@ -86,6 +86,26 @@ def test_arithmetic(
     np.testing.assert_allclose(result, expected, rtol=2**-8)
 
 
+def test_a_buffer_within_the_function() -> None:
+    """TVM 0.27 declares it as float32, and leaves loads of the bfloat16 one behind."""
+    x = np.linspace(0.1, 3.0, 32).astype(HALF).reshape(4, 8)
+    data = te.placeholder(x.shape, "bfloat16", name="x")
+    key = te.reduce_axis((0, 8), name="key")
+    best = te.compute((4,), lambda i: te.max(data(i, key), axis=key), name="best")
+    result = te.compute(
+        x.shape, lambda i, j: bound(data(i, j) - best(i), lambda n: n * n).astype("bfloat16")
+    )
+    schedule = tvm.s_tir.Schedule(te.create_prim_func([data, result]))
+    schedule.set_scope(schedule.get_sblock("best"), 0, "local")
+    func = compute_bfloat16_in_float32(schedule.mod["main"]).with_attr("global_symbol", "main")
+    library = tvm.compile(tvm.IRModule({"main": func}), target={"kind": "llvm"})
+    got = tvm.runtime.empty(x.shape, "bfloat16")
+    library["main"](tvm.runtime.tensor(x), got)
+    wide = x.astype("float32")
+    expected = (wide - wide.max(1, keepdims=True)) ** 2
+    np.testing.assert_allclose(got.numpy().astype("float32"), expected, rtol=2**-8)
+
+
 def test_other_functions_are_left_alone() -> None:
     x = te.placeholder((4,), "float16", name="x")
     func = te.create_prim_func([x, te.compute((4,), lambda i: x(i) + x(i), name="y")])
