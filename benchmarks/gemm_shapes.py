@@ -21,9 +21,10 @@ from tvm.script import tirx as T
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
+from relaxc.thread_pool import use_threads
 from tir_schedules import Machine, host_target, schedule_func
 from tir_schedules.llvm.batch_matmul import batch_matmul
-from tir_schedules.llvm.matmul import matmul_packed, pack_weight
+from tir_schedules.llvm.matmul import matmul_packed, pack_weight, panel_width
 from tir_schedules.llvm.vector_math import lower_math
 
 PRODUCTS = [(128, 768, 768), (128, 768, 2304), (128, 768, 3072), (128, 3072, 768)]
@@ -63,10 +64,10 @@ def _product(m: int, k: int, n: int, machine: Machine) -> Kernel:
     return Kernel(f"matmul {m}x{k}x{n}", func, (x, packed, bias), expected, 2 * m * k * n)
 
 
-def _attention(batch: int, m: int, k: int, n: int, transposed: bool, panel: int) -> Kernel:
+def _attention(batch: int, m: int, k: int, n: int, transposed: bool, machine: Machine) -> Kernel:
     a, b = _random(batch, m, k), _random(batch, *((n, k) if transposed else (k, n)))
     left, right = te.placeholder(a.shape, name="a"), te.placeholder(b.shape, name="b")
-    out = batch_matmul(left, right, False, transposed, panel=panel)
+    out = batch_matmul(left, right, False, transposed, panel=panel_width(n, machine))
     expected = a.astype("float64") @ (b.swapaxes(-1, -2) if transposed else b)
     func = te.create_prim_func([left, right, out])
     name = f"batch matmul {batch}x{m}x{k}x{n}"
@@ -191,9 +192,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=20)
     options = parser.parse_args(arguments)
+    use_threads(options.threads)
     target = host_target(options.threads)
     machine = Machine.from_target(target)
-    panel = 2 * machine.lanes("float32")
     peak = fma_peak(target, machine, options.rounds) * options.threads
     print(f"{options.threads} threads, FMA peak {peak:.0f} GFLOP/s")
     print(
@@ -201,7 +202,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         f" {'GFLOP/s':>9s} {'of peak':>8s} {'GB/s':>7s}"
     )
     kernels = [_product(*shape, machine) for shape in PRODUCTS]
-    kernels += [_attention(*shape, panel) for shape in ATTENTION]
+    kernels += [_attention(*shape, machine) for shape in ATTENTION]
     for kernel in [*kernels, *_row_kernels()]:
         _, best = measure(kernel, target, machine, options.rounds)
         rate = kernel.flops / best / 1e9

@@ -48,7 +48,7 @@ class _MatrixProducts(CallRewriter):
             return self._with_constant(a, weight, swapped)
         if a.ty.ndim < 2 or _is_empty(a) or _is_empty(b):
             return None
-        return self._of_values(a, b)
+        return self._of_values(a, b, call.ty.shape[-1])
 
     def _with_constant(
         self, a: relax.Expr, weight: tvm.ir.GenericConst, swapped: bool
@@ -73,17 +73,19 @@ class _MatrixProducts(CallRewriter):
             product, left.source, self.packed[key], primfunc_name_hint="matmul"
         )
 
-    def _of_values(self, a: relax.Expr, b: relax.Expr) -> relax.Expr:
+    def _of_values(self, a: relax.Expr, b: relax.Expr, columns: tvm.tirx.Expr) -> relax.Expr:
         from tir_schedules.llvm.batch_matmul import batch_matmul
+        from tir_schedules.llvm.matmul import panel_width
 
         a, transpose_a = self._strip_swap(a)
         b, transpose_b = self._strip_swap(b)
         left, right = (read_in_place(self.look_up, operand) for operand in (a, b))
 
+        known = int(columns) if isinstance(columns, tvm.tirx.IntImm) else None
+        panel = panel_width(known, self.machine)
+
         def product(x: te.Tensor, y: te.Tensor) -> te.Tensor:
-            return batch_matmul(
-                left.of(x), right.of(y), transpose_a=transpose_a, transpose_b=transpose_b
-            )
+            return batch_matmul(left.of(x), right.of(y), transpose_a, transpose_b, panel=panel)
 
         return self.builder_.call_te(
             product, left.source, right.source, primfunc_name_hint="batch_matmul"

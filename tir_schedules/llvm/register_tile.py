@@ -47,10 +47,10 @@ class TileShape:
 def rows_per_tile(rows: int | None, cols: int) -> int:
     """Return how many rows a register tile of `cols` columns has.
 
-    Two vectors a row: 6 x 16 keeps 12 of 16 AVX2 registers as accumulators, 14 x 32 keeps 28 of
-    32 AVX-512 registers. Tiles are balanced: 128 rows become 22 tiles of 6, 8 rows 2 of 4.
+    6 x 16 keeps 12 of 16 AVX2 registers as accumulators, 6 x 64 keeps 24 of 32 AVX-512 registers,
+    14 x 32 keeps 28. Tiles are balanced: 128 rows become 22 tiles of 6, 8 rows 2 of 4.
     """
-    most = 14 if cols >= 32 else 6
+    most = 14 if cols == 32 else 6
     if rows is None:
         return most
     tiles = max(1, -(-rows // most))

@@ -19,7 +19,7 @@ from tests.tir_schedules.llvm.scheduled_kernel import (
     run,
 )
 from tir_schedules.llvm import matmul
-from tir_schedules.llvm.matmul import RULE, matmul_packed, pack_weight
+from tir_schedules.llvm.matmul import RULE, matmul_packed, pack_weight, panel_width
 from tir_schedules.llvm.register_tile import rows_per_tile
 from tir_schedules.machine import Machine
 from tir_schedules.rule import Decline
@@ -202,3 +202,14 @@ def test_declines_other_functions() -> None:
     func = te.create_prim_func([x, topi.nn.relu(x)])
     with pytest.raises(Decline, match="0 blocks tagged matmul_packed"):
         matmul.RULE.apply(func, machine())
+
+
+@pytest.mark.parametrize(
+    ("columns", "width"), [(768, 64), (1000, 64), (96, 32), (32, 32), (17, 32), (None, 32)]
+)
+def test_wide_panels_where_registers_hold_them(columns: int | None, width: int) -> None:
+    avx512 = Machine("avx512", "llvm", 512, 32, 48 << 10, 2 << 20, 8 << 20, 2)
+    avx2 = Machine("avx2", "llvm", 256, 16, 32 << 10, 512 << 10, 8 << 20, 2)
+    assert panel_width(columns, avx512) == width
+    assert panel_width(columns, avx2) == 16
+    assert rows_per_tile(None, width) * width // 16 + width // 16 < 32, "accumulators and weights"
