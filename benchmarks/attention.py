@@ -22,7 +22,8 @@ import tvm
 from tvm import te
 from tvm.target import Target
 
-from benchmarks.gemm_shapes import compiled, fma_peak
+from benchmarks.gemm_shapes import compiled
+from benchmarks.machine_limits import fma_peak
 from tir_schedules import Machine, host_target, schedule_func
 from tir_schedules.attention import attention
 from tir_schedules.attention_variants import causal
@@ -141,7 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rows, peaks, clock = [], [], CLOCKS[options.clock]
     for tokens in options.lengths:
         for masked in (False, True):
-            peaks.append(fma_peak(target, machine, 3))
+            peaks.append(fma_peak(target))
             rows.append(measure(tokens, masked, target, options.rounds, clock))
             print(" ".join(rows[-1].cells(max(peaks) * options.threads)), flush=True)
     peak = max(peaks) * options.threads

@@ -1,7 +1,8 @@
 """Measure convolution kernels layer by layer: `python -m benchmarks.conv_layers`.
 
 Prints GFLOP/s, the share of this machine's measured FMA peak, and for depthwise layers the share
-of copy bandwidth. Each row is checked against ONNX Runtime in the same run.
+of copy bandwidth. The GFLOP/s of a Winograd layer are those of the direct sum it saves: they may
+exceed the peak. Each row is checked against ONNX Runtime in the same run.
 """
 
 from __future__ import annotations
@@ -10,17 +11,19 @@ import argparse
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import tvm
 from tvm import te, topi
 from tvm.target import Target
 
+from benchmarks.machine_limits import best_seconds, copy_bandwidth, fma_peak
 from relaxc.thread_pool import use_threads
 from tir_schedules import Machine, host_target
-from tir_schedules.llvm import conv2d_nchwc, depthwise_conv2d
+from tir_schedules.llvm import conv2d_nchwc, depthwise_conv2d, winograd_rule
+from tir_schedules.llvm.conv_algorithm import choose_winograd
 from tir_schedules.llvm.vector_math import lower_math
+from tir_schedules.llvm.winograd_conv2d import transform_weight, winograd_conv2d
 
 _TOLERANCE = 1e-4
 
@@ -87,40 +90,47 @@ def _mobilenet_v2() -> list[Layer]:
     return depthwise + [Layer("MobileNetV2", i, o, s, 1) for i, o, s in pointwise]
 
 
-def _kernel(layer: Layer, target: Target) -> tuple[Callable[..., None], float, float]:
+def _winograd(layer: Layer, machine: Machine) -> int | None:
+    """Return m of the Winograd F(m, 3) that the cost model picks for a layer, if it picks one."""
+    blocked = layer.inputs % machine.lanes() == layer.outputs % machine.lanes() == 0
+    if layer.depthwise or (layer.kernel, layer.stride) != (3, 1) or not blocked:
+        return None
+    blocks, size = layer.outputs // machine.lanes(), (layer.out_size, layer.out_size)
+    return choose_winograd(1, layer.inputs, blocks, machine.lanes(), size, machine)
+
+
+def _kernel(
+    layer: Layer, target: Target, outputs: int | None
+) -> tuple[Callable[..., None], float, float]:
     """Return the compiled layer, and the seconds its scheduling and compilation took."""
-    lanes = Machine.from_target(target).lanes()
+    machine = Machine.from_target(target)
+    lanes = machine.lanes()
     ib, ob = (lanes if c % lanes == 0 else c for c in (layer.inputs, layer.outputs))
     x = te.placeholder((1, layer.inputs // ib, layer.size, layer.size, ib), name="x")
     bias = te.placeholder((1, layer.outputs // ob, 1, 1, ob), name="bias")
-    module = depthwise_conv2d if layer.depthwise else conv2d_nchwc
-    shape = (layer.outputs // ob, layer.inputs // ib, layer.kernel, layer.kernel, ib, ob)
+    blocks = (layer.outputs // ob, layer.inputs // ib)
+    window, padding = (layer.kernel, layer.kernel), (layer.padding,) * 4
+    strides = (layer.stride, layer.stride)
     if layer.depthwise:
-        shape = (shape[0], 1, layer.kernel, layer.kernel, 1, ob)
-    w = te.placeholder(shape, name="w")
-    compute = (
-        depthwise_conv2d.depthwise_conv2d_nchwc
-        if layer.depthwise
-        else partial(conv2d_nchwc.conv2d_nchwc, machine=Machine.from_target(target))
-    )
-    y = compute(x, w, strides=(layer.stride,) * 2, padding=(layer.padding,) * 4)
+        w = te.placeholder((blocks[0], 1, *window, 1, ob), name="w")
+        rule = depthwise_conv2d.RULE
+        y = depthwise_conv2d.depthwise_conv2d_nchwc(x, w, strides=strides, padding=padding)
+    elif outputs is not None:
+        w = te.placeholder((outputs + 2, outputs + 2, *blocks, ib, ob), name="w")
+        rule = winograd_rule.RULE
+        y = winograd_conv2d(x, w, machine, padding=padding)
+    else:
+        w = te.placeholder((*blocks, *window, ib, ob), name="w")
+        rule = conv2d_nchwc.RULE
+        y = conv2d_nchwc.conv2d_nchwc(x, w, machine, strides=strides, padding=padding)
     func = te.create_prim_func([x, w, bias, topi.nn.relu(topi.add(y, bias))])
     begin = time.perf_counter()
-    scheduled = module.RULE.apply(func, Machine.from_target(target)).mod["main"]
+    scheduled = rule.apply(func, machine).mod["main"]
     middle = time.perf_counter()
     named = lower_math(scheduled).with_attr("global_symbol", "main")
     library = tvm.compile(tvm.IRModule({"main": named}), target=target)
     end = time.perf_counter()
     return library.jit()["main"], middle - begin, end - middle
-
-
-def _best_seconds(call: Callable[[], object], runs: int) -> float:
-    best = float("inf")
-    for _ in range(runs):
-        begin = time.perf_counter()
-        call()
-        best = min(best, time.perf_counter() - begin)
-    return best
 
 
 def _reference(layer: Layer, x: np.ndarray, w: np.ndarray, bias: np.ndarray) -> np.ndarray:
@@ -156,7 +166,8 @@ def _reference(layer: Layer, x: np.ndarray, w: np.ndarray, bias: np.ndarray) -> 
 
 def _measure(layer: Layer, target: Target, runs: int) -> tuple[float, float, float]:
     """Return seconds of a run, of scheduling and of compilation; check the numbers."""
-    call, schedule, compilation = _kernel(layer, target)
+    outputs = _winograd(layer, Machine.from_target(target))
+    call, schedule, compilation = _kernel(layer, target, outputs)
     rng = np.random.default_rng(0)
     lanes = Machine.from_target(target).lanes()
     ib, ob = (lanes if c % lanes == 0 else c for c in (layer.inputs, layer.outputs))
@@ -167,49 +178,19 @@ def _measure(layer: Layer, target: Target, runs: int) -> tuple[float, float, flo
     bias = rng.standard_normal(layer.outputs).astype("float32")
     wb = 1 if layer.depthwise else ib
     packed = w.reshape(-1, ob, per_group // wb, wb, k, k).transpose(0, 2, 4, 5, 3, 1)
+    if outputs is not None:
+        packed = transform_weight(packed, outputs)
     blocked = x.reshape(1, -1, ib, size, size).transpose(0, 1, 3, 4, 2)
     out = np.full((1, layer.outputs // ob, layer.out_size, layer.out_size, ob), np.nan, "float32")
     arrays = [blocked, packed, bias.reshape(1, -1, 1, 1, ob), out]
     tensors = [tvm.runtime.tensor(np.ascontiguousarray(array)) for array in arrays]
-    seconds = _best_seconds(lambda: call(*tensors), runs)
+    seconds = best_seconds(lambda: call(*tensors), runs)
     got = tensors[-1].numpy().transpose(0, 1, 4, 2, 3).reshape(1, layer.outputs, *out.shape[2:4])
     want = _reference(layer, x, w, bias)
     error = float(np.abs(got - want).max() / np.abs(want).max())
     if not error <= _TOLERANCE:
         raise SystemExit(f"{layer}: relative error {error:.2e}")
     return seconds, schedule, compilation
-
-
-def _peak_gflops(target: Target, threads: int) -> float:
-    """Measure FMA throughput: eight chains y = y * x + x in registers, no memory in the loop."""
-    lanes, chains, steps = Machine.from_target(target).lanes(), 8, 200_000
-    chain = te.comm_reducer(lambda y, x: y * x + x, lambda dtype: te.const(1, dtype), name="chain")
-    x = te.placeholder((threads, chains, lanes), name="x")
-    k = te.reduce_axis((0, steps), name="k")
-    y = te.compute(x.shape, lambda t, a, b: chain(x[t, a, b], axis=k), name="y")
-    sch = tvm.s_tir.Schedule(te.create_prim_func([x, y]))
-    block = sch.get_sblock("y")
-    out = sch.cache_write(block, 0, "local")
-    thread, acc, lane, step = sch.get_loops(block)
-    sch.reorder(thread, step, acc, lane)
-    sch.parallel(thread)
-    sch.reverse_compute_at(out, thread)
-    sch.unroll(acc)
-    sch.vectorize(lane)
-    sch.decompose_reduction(block, step)
-    func = sch.mod["main"].with_attr("global_symbol", "main")
-    call = tvm.compile(tvm.IRModule({"main": func}), target=target).jit()["main"]
-    shape = [int(d) for d in x.shape]
-    arrays = [tvm.runtime.tensor(np.full(shape, 0.5, "float32")) for _ in range(2)]
-    seconds = _best_seconds(lambda: call(*arrays), 10)
-    return 2 * threads * chains * lanes * steps / seconds / 1e9
-
-
-def _copy_gigabytes(threads: int) -> float:
-    """Measure copy bandwidth of a 4 MB array, bytes read and written."""
-    source = np.ones(1 << 20, "float32")
-    target = np.empty_like(source)
-    return threads * 2 * source.nbytes / _best_seconds(lambda: np.copyto(target, source), 50) / 1e9
 
 
 def main() -> None:
@@ -220,19 +201,21 @@ def main() -> None:
     options = parser.parse_args()
     use_threads(options.threads)
     target = host_target(options.threads)
-    peak, copy = _peak_gflops(target, options.threads), _copy_gigabytes(options.threads)
+    peak, copy = fma_peak(target, options.threads), copy_bandwidth(options.threads)
     print(f"FMA peak {peak:.0f} GFLOP/s, copy {copy:.0f} GB/s, {options.threads} threads")
-    print("| model | layer | us | GFLOP/s | of peak | GB/s | of copy | schedule, compile ms |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("| model | layer | algorithm | us | GFLOP/s, of peak | GB/s, of copy | compile ms |")
+    print("|---|---|---|---|---|---|---|")
     for layer in [*_resnet50(), *_mobilenet_v2()]:
         seconds, schedule, compilation = _measure(layer, target, options.runs)
         rate, moved = layer.flops / seconds / 1e9, layer.bytes / seconds / 1e9
+        outputs = _winograd(layer, Machine.from_target(target))
+        algorithm = "direct" if outputs is None else f"F({outputs}, 3)"
         kind = "depthwise" if layer.depthwise else f"-> {layer.outputs}"
+        shape = f"{layer.size}x{layer.size} k{layer.kernel} s{layer.stride}"
         print(
-            f"| {layer.model} | {layer.inputs} {kind} "
-            f"{layer.size}x{layer.size} k{layer.kernel} s{layer.stride} | {seconds * 1e6:.0f} "
-            f"| {rate:.0f} | {rate / peak:.0%} | {moved:.1f} | {moved / copy:.0%} "
-            f"| {schedule * 1e3:.0f}, {compilation * 1e3:.0f} |",
+            f"| {layer.model} | {layer.inputs} {kind} {shape} | {algorithm} | {seconds * 1e6:.0f} "
+            f"| {rate:.0f}, {rate / peak:.0%} | {moved:.1f}, {moved / copy:.0%} "
+            f"| {schedule * 1e3:.0f} + {compilation * 1e3:.0f} |",
             flush=True,
         )
 

@@ -17,10 +17,10 @@ from math import erf
 import numpy as np
 import tvm
 from tvm import te, tirx, topi
-from tvm.script import tirx as T
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
+from benchmarks.machine_limits import fma_peak
 from relaxc.thread_pool import use_threads
 from tir_schedules import Machine, host_target, schedule_func
 from tir_schedules.llvm.batch_matmul import batch_matmul
@@ -131,39 +131,6 @@ def _times(
     return seconds
 
 
-def fma_peak(target: Target, machine: Machine, rounds: int) -> float:
-    """Return the multiply-add peak of one core in GFLOP/s, from chains held in registers."""
-    steps, chains, lanes = 20_000, 12, machine.lanes("float32")
-
-    @T.prim_func(s_tir=True)
-    def chain(xh: T.handle, yh: T.handle) -> None:
-        x = T.match_buffer(xh, (chains * lanes,), "float32")
-        y = T.match_buffer(yh, (chains * lanes,), "float32")
-        held = T.sblock_alloc_buffer((chains * lanes,), "float32", scope="local")
-        for a in T.unroll(chains):
-            for lane in T.vectorized(lanes):
-                with T.sblock("load"):
-                    held[a * lanes + lane] = x[a * lanes + lane]
-        for _ in T.serial(steps):
-            for a in T.unroll(chains):
-                for lane in T.vectorized(lanes):
-                    with T.sblock("step"):
-                        held[a * lanes + lane] = held[a * lanes + lane] * T.float32(
-                            0.999
-                        ) + T.float32(0.001)
-        for a in T.unroll(chains):
-            for lane in T.vectorized(lanes):
-                with T.sblock("store"):
-                    y[a * lanes + lane] = held[a * lanes + lane]
-
-    run = compiled(chain, target)
-    x = tvm.runtime.tensor(np.ones(chains * lanes, "float32"))
-    y = tvm.runtime.tensor(np.zeros(chains * lanes, "float32"))
-    # Short rounds, so that some run without another process taking the core.
-    best = min(_times(lambda: run(x, y), 20 * rounds, 1e-3))
-    return 2 * steps * chains * lanes / best / 1e9
-
-
 def measure(kernel: Kernel, target: Target, machine: Machine, rounds: int) -> tuple[str, float]:
     """Return the rule that scheduled a kernel and its best time in seconds.
 
@@ -195,7 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     use_threads(options.threads)
     target = host_target(options.threads)
     machine = Machine.from_target(target)
-    peak = fma_peak(target, machine, options.rounds) * options.threads
+    peak = fma_peak(target, options.threads)
     print(f"{options.threads} threads, FMA peak {peak:.0f} GFLOP/s")
     print(
         f"{'kernel':28s} {'rule':12s} {'error':>9s} {'median us':>10s} {'best us':>10s}"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import tvm
 from tvm import relax, te
 
@@ -54,11 +53,15 @@ def winograd_convolution(
     bb: relax.BlockBuilder, call: tvm.ir.Call, data: InPlace, outputs: int, ctx: PassContext
 ) -> relax.Expr:
     """Lower a blocked 3x3 convolution to F(outputs, 3)."""
-    from tir_schedules.llvm.winograd_conv2d import winograd_conv2d, winograd_weight
+    from tir_schedules.llvm.winograd_conv2d import (
+        transform_weight,
+        winograd_conv2d,
+        winograd_weight,
+    )
 
     weight = call.args[1]
     if isinstance(weight, tvm.ir.GenericConst):
-        points: relax.Expr = constant_from(_transform(array_of(weight), outputs))
+        points: relax.Expr = constant_from(transform_weight(array_of(weight), outputs))
     else:
         points = bb.emit(bb.call_te(winograd_weight, weight, outputs))
 
@@ -68,13 +71,3 @@ def winograd_convolution(
 
     ctx.log.fire("lower_operators", f"conv2d of {static_shape(call)} by Winograd F({outputs}, 3)")
     return bb.call_te(convolution, data.source, points, primfunc_name_hint="conv2d_winograd")
-
-
-def _transform(weight: np.ndarray, outputs: int) -> np.ndarray:
-    """Return the points (n, n, Co/ob, Ci/ib, ib, ob) of a kernel (Co/ob, Ci/ib, 3, 3, ib, ob)."""
-    from tir_schedules.llvm.winograd_matrices import winograd
-
-    matrix = np.array([[float(value) for value in row] for row in winograd(outputs).kernel])
-    rows = np.tensordot(matrix, weight.astype("float64"), axes=(1, 2))
-    points = np.tensordot(matrix, rows, axes=(1, 3))
-    return np.ascontiguousarray(points.transpose(1, 0, 2, 3, 4, 5).astype(weight.dtype))

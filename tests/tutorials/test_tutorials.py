@@ -52,6 +52,12 @@ def test_the_fifth_tutorial_shows_every_step_of_a_rewrite():
         assert stage in text
 
 
+def test_the_schedule_tutorial_shows_every_step():
+    text = (ROOT / "tutorials" / "07_schedule_a_convolution.py").read_text()
+    for stage in ("textbook", "vector register", "in a register", "register tile", "Winograd"):
+        assert stage in text
+
+
 def test_the_memory_tutorial_shows_every_stage():
     text = (ROOT / "tutorials" / "08_memory_planning.py").read_text()
     for stage in ("Live ranges", "lower bound", "STRATEGIES", "verifier", "poisoned", "picture"):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 from tvm import te, tirx
 
 from tir_schedules.llvm.conv_tile import ConvSizes, choose_conv_tile
@@ -23,6 +24,15 @@ from tir_schedules.operand_view import OperandView
 TAG = "winograd_conv2d"
 PATCH, ROWS, POINTS = "winograd_patch", "winograd_rows", "winograd_points"
 COLUMNS, PIXELS = "winograd_columns", "winograd_pixels"
+
+
+def transform_weight(weight: np.ndarray, outputs: int) -> np.ndarray:
+    """Transform a constant kernel as `winograd_weight` does."""
+    matrix = np.array([[float(value) for value in row] for row in winograd(outputs).kernel])
+    rows = np.tensordot(matrix, weight.astype("float64"), axes=(1, 2))
+    points = np.tensordot(matrix, rows, axes=(1, 3))
+    order = (1, 0, 2, 3, 4, 5)
+    return np.ascontiguousarray(points.transpose(order).astype(weight.dtype))
 
 
 def winograd_weight(weight: te.Tensor, outputs: int) -> te.Tensor:
