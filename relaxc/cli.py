@@ -170,8 +170,9 @@ def _compile_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=DIM,DIM",
-        help="shape of an input; a number fixes a dimension, a name makes it symbolic, 16/64/256 "
-        "compiles a version for each of these sizes, nothing keeps it; may be repeated",
+        help="shape of an input; a number fixes a dimension, a name makes it symbolic (name<=32: "
+        "at most 32, memory is planned for that), 16/64/256 compiles a version for each of these "
+        "sizes, nothing keeps it; may be repeated",
     )
     parser.add_argument(
         "--precision",

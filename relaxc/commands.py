@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -385,13 +386,14 @@ def _parse_dims(texts: Sequence[str]) -> dict[str, int]:
 
 
 def _parse_shapes(texts: Sequence[str]) -> dict[str, list[int | str | list[int] | None]]:
-    """Read NAME=DIM,DIM: a size, a name, sizes of buckets joined by "/", or nothing."""
+    """Read NAME=DIM,DIM: a size, a name (or name<=size), sizes of buckets with "/", or nothing."""
     shapes: dict[str, list[int | str | list[int] | None]] = {}
     for text in texts:
-        # An input may be called a=b, a dimension may not.
-        name, equals, dims = text.rpartition("=")
-        if not equals:
+        # An input may be called a=b, a dimension may not, but for its bound: n<=8.
+        found = re.fullmatch(r"(.*)(?<!<)=(.*)", text, re.DOTALL)
+        if found is None:
             raise InvalidInput(f"expected NAME=DIM,DIM, got {text!r}")
+        name, dims = found.groups()
         shapes[name] = [_parse_dim(dim.strip()) for dim in dims.split(",")] if dims else []
     return shapes
 

@@ -57,8 +57,9 @@ def compile(  # the name is the public API's
             rules that keep every bit, NaN, infinities and signed zeros included (a kernel still
             adds up a sum in its own order).
         dynamic_shapes: Which dimensions are symbolic, fixed or have buckets. For an ONNX file
-            `{"x": {0: "batch", 2: 224, 3: [16, 64]}}`: a name makes a dimension symbolic, a number
-            fixes it, a list compiles a version for each of its sizes next to the symbolic one
+            `{"x": {0: "batch", 2: 224, 3: [16, 64]}}`: a name makes a dimension symbolic
+            (`"batch<=32"` promises an upper bound, so that its memory is planned), a number fixes
+            it, a list compiles a version for each of its sizes next to the symbolic one
             (`relaxc.buckets`). For a `torch.nn.Module` it is what `torch.export` takes.
         threads: Threads to schedule for and to run with; all available cores by default.
         debug: Verify more and trade speed for it.

@@ -22,6 +22,7 @@ from frontends.onnx.sequence_inputs import GraphInputs
 from frontends.onnx.support import check_support
 from frontends.onnx.symbols import DynamicShapes, InputShapes, sanitize
 from frontends.onnx.value import EmptyOptional, SequenceValue, Value
+from frontends.size_bounds import promise
 from frontends.storage_types import container
 
 
@@ -34,9 +35,9 @@ def import_onnx(
     Args:
         source: A path, a file's bytes, or a model. External data is read from the path's folder.
         dynamic_shapes: Overrides for input dimensions by input name and axis: a string makes the
-            dimension symbolic under that name, an integer fixes it, for example
-            `{"x": {0: "batch", 2: 224}}`. The elements of an input of sequence type are inputs
-            called `x[0]`, `x[1]`, ...: naming them states their number. What is said of one
+            dimension symbolic under that name (`"batch<=32"`: and at most 32), an integer fixes it,
+            for example `{"x": {0: "batch", 2: 224}}`. The elements of an input of sequence type are
+            inputs called `x[0]`, `x[1]`, ...: naming them states their number. What is said of one
             dimension with a `dim_param` holds for every use of that `dim_param`.
 
     Returns:
@@ -100,7 +101,8 @@ def import_onnx(
         TensorSpec(name, tuple(dim_name(dim) for dim in result.shape), result.dtype)
         for name, result in named
     )
-    return ImportedModel(_finish(block.get()), tuple(specs), outputs, file)
+    module = promise(_finish(block.get()), shapes.upper_bounds)
+    return ImportedModel(module, tuple(specs), outputs, file)
 
 
 def _named_tensors(

@@ -12,9 +12,10 @@ from tvm import tirx
 
 from frontends.errors import InvalidModel
 from frontends.onnx.dims import Dim, DimArithmetic
+from frontends.size_bounds import split_bound
 
-# What may be said of a dimension: its size, its name, the sizes of its buckets (which make it
-# symbolic here), or nothing.
+# What may be said of a dimension: its size, its name (with an upper bound: "batch<=32"), the sizes
+# of its buckets (which make it symbolic here), or nothing.
 Wanted = int | str | Sequence[int] | None
 DynamicShapes = Mapping[str, Mapping[int, Wanted] | Sequence[Wanted]]
 
@@ -42,6 +43,7 @@ class InputShapes:
         self._symbols: dict[str, tirx.Var] = {}
         self._overrides: dict[str, dict[int, int | str]] = {}
         self._renamed: dict[str, int | str] = {}
+        self.upper_bounds: dict[str, int] = {}  # by symbol, where the user promises one
         by_name = {value.name: value for value in inputs}
         for name, wanted in (dynamic_shapes or {}).items():
             if name not in by_name:
@@ -84,6 +86,8 @@ class InputShapes:
                     tensor=value.name,
                     file=self._file,
                 )
+            if isinstance(dim, str):
+                dim = self._take_bound(dim, value.name)
             own[axis] = dim
             param = declared[axis].dim_param
             if param not in _MEANINGLESS:
@@ -94,6 +98,22 @@ class InputShapes:
                         tensor=value.name,
                         file=self._file,
                     )
+
+    def _take_bound(self, text: str, tensor: str) -> str:
+        """Note the upper bound in a dimension's name, and return the name alone."""
+        try:
+            name, bound = split_bound(text)
+        except ValueError as fault:
+            raise InvalidModel(f"dynamic_shapes: {fault}", tensor=tensor, file=self._file) from None
+        if bound is not None:
+            known = self.upper_bounds.setdefault(sanitize(name), bound)
+            if known != bound or not name:
+                raise InvalidModel(
+                    f"dynamic_shapes: {name!r} is at most {known} and at most {bound}",
+                    tensor=tensor,
+                    file=self._file,
+                )
+        return name
 
     def shape_of(self, value: onnx.ValueInfoProto) -> list[Dim]:
         """Return the shape of one input.

@@ -8,6 +8,7 @@ import torch
 from torch.export import Dim, ExportedProgram
 
 from frontends.errors import InvalidModel
+from frontends.size_bounds import split_bound
 
 _ATEN = torch.ops.aten
 
@@ -96,8 +97,9 @@ def _named_dims(spec: Any) -> Any:
 
     def replace(node: Any) -> Any:
         if isinstance(node, str):
+            name, bound = split_bound(node)
             # No model is meant for empty inputs, and torch proves more about sizes from 1 on.
-            return dims.setdefault(node, Dim(node, min=1))
+            return dims.setdefault(name, Dim(name, min=1, max=bound))
         if isinstance(node, dict):
             return {key: replace(value) for key, value in node.items()}
         if isinstance(node, list | tuple):

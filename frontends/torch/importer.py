@@ -14,6 +14,7 @@ from tvm import relax
 
 from frontends.errors import UnsupportedOperator
 from frontends.imported_model import Dim, ImportedModel, TensorSpec
+from frontends.size_bounds import promise, split_bound
 from frontends.torch import operators  # noqa: F401  (registers the converters)
 from frontends.torch.export_program import export_core_aten
 from frontends.torch.graph_builder import GraphBuilder, dtype_name, source_line
@@ -68,7 +69,8 @@ class _Walk:
         names = self._output_names(len(results))
         fakes = [n.meta["val"] for n in self._output_nodes()]
         outputs = tuple(self._spec(n, f) for n, f in zip(names, fakes, strict=True))
-        return ImportedModel(block.get(), tuple(self.input_specs), outputs, source)
+        module = promise(block.get(), self.symbols.upper_bounds(self.program.range_constraints))
+        return ImportedModel(module, tuple(self.input_specs), outputs, source)
 
     def _input(self, node: torch.fx.Node, spec: InputSpec) -> Any:
         if spec.kind in _WEIGHTS:
@@ -210,7 +212,7 @@ def _symbol_names(program: ExportedProgram, dynamic_shapes: Any) -> dict[str, st
     for node, dims in zip(inputs, _per_tensor(dynamic_shapes), strict=False):
         pairs = dims.items() if isinstance(dims, dict) else enumerate(dims or ())
         for axis, dim in pairs:
-            name = dim if isinstance(dim, str) else getattr(dim, "__name__", None)
+            name = split_bound(dim)[0] if isinstance(dim, str) else getattr(dim, "__name__", None)
             size = node.meta["val"].shape[axis]
             if name and isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
                 names[str(size.node.expr)] = name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import tvm
@@ -12,6 +13,8 @@ from tvm import tirx
 from frontends.errors import InvalidModel
 
 Size: TypeAlias = "int | tvm.ir.Expr"
+
+_UNBOUNDED = 1 << 40  # torch writes sizes near 2^63 where it means that there is no bound
 
 # SymPy and torch name their functions by class; the classes in torch.utils._sympy are private.
 _BINARY = {
@@ -35,6 +38,20 @@ class SymbolTable:
         """`names` gives the user's name of a torch symbol, such as {"s77": "batch"}."""
         self._names = names
         self._variables: dict[str, tirx.Var] = {}
+
+    def upper_bounds(self, ranges: Mapping[Any, Any]) -> dict[str, int]:
+        """Return the greatest size of each symbol, by the user's name, where there is one.
+
+        Args:
+            ranges: The exported program's `range_constraints`.
+        """
+        return {
+            str(self._variables[str(symbol)].name): int(found.upper)
+            for symbol, found in ranges.items()
+            if str(symbol) in self._variables
+            and str(found.upper).isdecimal()
+            and int(found.upper) < _UNBOUNDED
+        }
 
     def size(self, value: Any) -> Size:
         """Return a size (int or torch.SymInt) as an int or an int64 TIR expression."""

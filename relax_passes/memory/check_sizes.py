@@ -17,7 +17,12 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from relax_passes.memory.live_ranges import bindings_of
-from relax_passes.memory.size_conditions import Condition, ConditionFinder, is_statement
+from relax_passes.memory.size_conditions import (
+    Condition,
+    ConditionFinder,
+    is_statement,
+    promised_bounds,
+)
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.schedule_kernels import SCHEDULED
 
@@ -35,6 +40,9 @@ def check_sizes(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool
         if isinstance(func, relax.Function) and _CHECKED not in (func.attrs or {}):
             fresh = _fresh_symbols(func)
             placed, restated = _place_conditions(func, fresh), _restated(func, fresh)
+            promised = list(promised_bounds(func))
+            if promised:
+                placed[0] = [*promised, *placed.get(0, [])]
             if placed or restated:
                 changed[var] = _insert(func, placed, restated, builder)
                 checks += len(placed)

@@ -19,6 +19,7 @@ from relax_passes.memory.live_ranges import (
     result_types,
     static_bytes,
 )
+from relax_passes.memory.symbolic_storage import symbolic_bytes
 from relax_passes.pass_base import PassContext
 from relax_passes.schedule_kernels import schedule_kernel
 
@@ -36,6 +37,7 @@ class FunctionRewriter:
         in_place: dict[relax.Var, int],
         copied: dict[relax.Var, list[int]],
         offsets: dict[int, int],
+        shared: dict[int, int],
         arena_bytes: int,
         poison: bool,
     ) -> None:
@@ -45,6 +47,8 @@ class FunctionRewriter:
         self._copied, self._poison = copied, poison
         self._poisons: dict[str, tvm.ir.GlobalVar] = {}
         self._arena: relax.Var | None = None
+        self._shared = shared
+        self._shared_storages: dict[int, relax.Var] = {}  # by the first tensor in each
         self._wholes: dict[int, relax.Var] = {}  # buffers of concatenations, by storage
         self._new: dict[relax.Expr, relax.Expr] = {}
         self._storages: dict[relax.Expr, frozenset[int]] = {}  # of the emitted variables
@@ -165,9 +169,20 @@ class FunctionRewriter:
             tensor = relax.op.memory.alloc_tensor(
                 self._arena, self._offsets[index], ty.shape, str(ty.dtype)
             )
+        elif index in self._shared:
+            storage = self._shared_storage(self._shared[index], ty, name)
+            tensor = relax.op.memory.alloc_tensor(storage, 0, ty.shape, str(ty.dtype))
         else:
             tensor = relax.op.builtin.alloc_tensor(ty.shape, str(ty.dtype), _DEVICE_INDEX, "global")
         return self._builder.emit(tensor, name)
+
+    def _shared_storage(self, owner: int, ty: relax.TensorType, name: str) -> relax.Var:
+        """Return the storage of tensors of one symbolic size, allocated for the first of them."""
+        if owner not in self._shared_storages:
+            size = relax.ShapeExpr([symbolic_bytes(ty)])
+            storage = relax.op.memory.alloc_storage(size, _DEVICE_INDEX, "global", "uint8")
+            self._shared_storages[owner] = self._builder.emit(storage, f"{name}_storage")
+        return self._shared_storages[owner]
 
     def _variant(self, callee: tvm.ir.GlobalVar, operand: int) -> tvm.ir.GlobalVar:
         if (callee, operand) not in self._variants:

@@ -8,6 +8,7 @@ this analysis knows nothing about may return a view of any argument, so its resu
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import tvm
@@ -26,11 +27,11 @@ PACKED_CALLS = ("relax.call_pure_packed", "relax.call_dps_packed", "relax.tensor
 class Storage:
     """A run of bytes that one kernel result occupies; `upper` is the step after its last use.
 
-    `size` is None where a dimension is symbolic. An `escapes` storage is returned to the caller,
-    or read by a packed function, which ignores that a tensor may begin amid the arena.
-    `host` is the storage whose bytes it overwrites, if it is written in place, or that it is a part
-    of, `shift` bytes from its start; a `joined` storage has such parts. A `foreign` storage belongs
-    to a function that was called, or to whatever that function was given.
+    `size` is None where a dimension is symbolic and has no upper bound. An `escapes` storage is
+    returned to the caller, or read by a packed function, which ignores that a tensor may begin amid
+    the arena. `host` is the storage whose bytes it overwrites, if it is written in place, or that
+    it is a part of, `shift` bytes from its start; a `joined` storage has such parts. A `foreign`
+    storage belongs to a function that was called, or to whatever that function was given.
     """
 
     ty: relax.TensorType
@@ -84,13 +85,20 @@ class LiveRanges:
         return frozenset().union(*used)
 
 
-def analyze_live_ranges(bindings: list[relax.Binding], result: relax.Expr) -> LiveRanges:
+def analyze_live_ranges(
+    bindings: list[relax.Binding],
+    result: relax.Expr,
+    bytes_of: Callable[[relax.TensorType], int | None] | None = None,
+) -> LiveRanges:
     """Compute the live ranges of a straight-line sequence that returns `result`.
 
     Args:
         bindings: Bindings in the order they run.
         result: The function's result; the storages it names escape.
+        bytes_of: The most bytes a tensor can take, None where there is no bound; by default only
+            tensors without symbolic sizes have one.
     """
+    bytes_of = bytes_of or static_bytes
     live = LiveRanges()
     for step, binding in enumerate(bindings):
         value = binding.value
@@ -102,7 +110,7 @@ def analyze_live_ranges(bindings: list[relax.Binding], result: relax.Expr) -> Li
             own = []
             for ty in result_types(binding.var.ty):
                 own.append(len(live.storages))
-                live.storages.append(Storage(ty, static_bytes(ty), step, step + 1))
+                live.storages.append(Storage(ty, bytes_of(ty), step, step + 1))
             live.results[binding.var] = tuple(own)
             live.names[binding.var] = frozenset(own)
         elif _calls_function(value):

@@ -9,6 +9,7 @@ import tvm
 from tvm import relax
 from tvm.relax import analysis as relax_analysis
 
+from relax_passes.analysis.size_bounds import SizeBounds
 from relax_passes.memory.greedy_offsets import Buffer
 from relax_passes.memory.in_place import choose_in_place
 from relax_passes.memory.join_parts import join_parts
@@ -49,7 +50,9 @@ def _order_function(
 ) -> relax.Function | None:
     """Return the function with one of its blocks reordered, None if no block gains."""
     blocks = list(func.body.blocks)
-    live = analyze_live_ranges([b for block in blocks for b in block.bindings], func.body.body)
+    bytes_of = SizeBounds(func).bytes_of
+    bindings = [b for block in blocks for b in block.bindings]
+    live = analyze_live_ranges(bindings, func.body.body, bytes_of)
     ordered = None
     for place, block in enumerate(blocks):
         if not isinstance(block, relax.DataflowBlock) or len(block.bindings) < 3:
@@ -70,7 +73,8 @@ def _order_function(
         limit = "no order needs less" if found.exact else f"no order needs under {found.bound}"
         ctx.log.fire(NAME, f"{name}: {before} -> {after} bytes alive at once; {limit}")
         blocks, ordered = trial, True
-        live = analyze_live_ranges([b for other in blocks for b in other.bindings], func.body.body)
+        bindings = [b for other in blocks for b in other.bindings]
+        live = analyze_live_ranges(bindings, func.body.body, bytes_of)
     if ordered is None:
         return None
     body = relax.SeqExpr(blocks, func.body.body)
@@ -106,7 +110,7 @@ def _arena_bound(
 ) -> int:
     """Return the most bytes alive at once, with results in place and parts in their wholes."""
     bindings = [binding for block in blocks for binding in block.bindings]
-    live = analyze_live_ranges(bindings, func.body.body)
+    live = analyze_live_ranges(bindings, func.body.body, SizeBounds(func).bytes_of)
     join_parts(bindings, live)
     choose_in_place(mod, bindings, live)
     hosts = [s for s in live.storages if s.planned and s.host is None]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import tvm
 from tvm import relax
 
+from relax_passes.analysis.size_bounds import SizeBounds
 from relax_passes.memory.buffer_offsets import accept_offsets
 from relax_passes.memory.function_rewriter import FunctionRewriter
 from relax_passes.memory.in_place import choose_in_place
@@ -29,6 +30,7 @@ from relax_passes.memory.parallel_safe import (
 )
 from relax_passes.memory.plan_offsets import Plan, Strategy, plan_offsets
 from relax_passes.memory.plan_report import PlanTotals, count_allocations, describe_buffers
+from relax_passes.memory.symbolic_storage import share_symbolic_storage
 from relax_passes.memory.tvm_planner import tvm_planner_bytes
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.pass_options import option
@@ -76,7 +78,7 @@ def _plan_function(
     """Plan one function; each call of it allocates an arena of its own."""
     func = mod[name]
     bindings = bindings_of(func)
-    live = analyze_live_ranges(bindings, func.body.body)
+    live = analyze_live_ranges(bindings, func.body.body, SizeBounds(func).bytes_of)
     totals.naive += sum(_padded(s.arena_bytes) for s in live.storages)
     copied = join_parts(bindings, live, place=options.join and options.reuse)
     totals.part_copies += sum(map(len, copied.values()))
@@ -101,8 +103,11 @@ def _plan_function(
     offsets = dict(zip(planned, plan.offsets, strict=True))
     totals.add(plan, len(planned), len(in_place))
     totals.buffers += describe_buffers(name, bindings, live, offsets)
+    # Without reuse, and where branches may run together, each has a storage of its own.
+    shared = share_symbolic_storage(live) if options.reuse and not options.parallel_safe else {}
+    totals.shared += len(shared) - len(set(shared.values()))
     rewriter = FunctionRewriter(
-        mod, ctx, live, in_place, copied, offsets, plan.peak, options.poison
+        mod, ctx, live, in_place, copied, offsets, shared, plan.peak, options.poison
     )
     return rewriter.rewrite(name)
 

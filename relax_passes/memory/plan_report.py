@@ -7,6 +7,7 @@ from typing import Any
 
 from tvm import relax
 from tvm.relax import analysis as relax_analysis
+from tvm.tirx import IntImm
 
 from relax_passes.memory.live_ranges import LiveRanges, bindings_of, is_call_to
 from relax_passes.memory.plan_offsets import Plan
@@ -25,6 +26,7 @@ class PlanTotals:
     planned: int = 0
     in_place: int = 0
     part_copies: int = 0
+    shared: int = 0
     parallel_safe: bool = False
     parallel_cost: int = 0
     buffers: list[dict[str, Any]] = field(default_factory=list)
@@ -51,6 +53,8 @@ class PlanTotals:
         ctx.log.metrics["part_copies"] = self.part_copies
         if self.part_copies:
             ctx.log.fire(NAME, f"{self.part_copies} parts are copied into concatenations")
+        if self.shared:
+            ctx.log.fire(NAME, f"{self.shared} tensors of symbolic size lie where others lay")
         ctx.log.metrics["allocations_per_run"] = self.allocations
         if self.parallel_safe:
             ctx.log.metrics["parallel_safe_cost_bytes"] = self.parallel_cost
@@ -91,8 +95,11 @@ def count_allocations(main: relax.Function) -> dict[str, int]:
         for binding in bindings_of(main)
         if is_call_to(binding.value, "relax.builtin.alloc_tensor")
     ]
+    storages = [call for call in calls if is_call_to(call, "relax.memory.alloc_storage")]
+    arenas = sum(all(isinstance(n, IntImm) for n in call.args[0].values) for call in storages)
     return {
-        "arenas": sum(is_call_to(call, "relax.memory.alloc_storage") for call in calls),
+        "arenas": arenas,
         "outputs": sum(fresh),
+        "storages of symbolic size": len(storages) - arenas,
         "tensors of symbolic size": len(fresh) - sum(fresh),
     }

@@ -7,20 +7,24 @@ Tensors from the run-time pool are followed in the same way; they may leave the 
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm import DataType, relax, tirx
 from tvm.ir import Call, GlobalVar
+from tvm.sym import Analyzer
 from tvm.tirx import IntImm
 
+from relax_passes.analysis.size_bounds import SizeBounds
 from relax_passes.memory.verify_offsets import OverlapError
 
 # Stated here again: the verifier trusts nothing of the planner.
 _PACKED = ("relax.call_pure_packed", "relax.call_dps_packed", "relax.tensor_to_shape")
 _VIEWS = ("relax.reshape", "relax.memory.view")
+_WHOLE = 1 << 62  # bytes of a tensor that takes all of a storage of symbolic size
 Span = tuple[int, int]  # bytes of a tensor: first, and the one after the last
 
 
@@ -64,12 +68,13 @@ class ArenaTensor:
 class Replay:
     """The bindings run once more, in thought: which bytes each variable holds, and their uses."""
 
-    def __init__(self, mod: tvm.IRModule | None) -> None:
+    def __init__(self, func: relax.Function, mod: tvm.IRModule | None) -> None:
         """Start with nothing allocated; kernels are looked up in `mod`, where it is given."""
+        self._bounds = SizeBounds(func)
         self.tensors: list[ArenaTensor] = []
         self._mod = mod
         self._holds: dict[relax.Var, dict[int, Span]] = {}
-        self._sizes: dict[relax.Var, int] = {}
+        self._sizes: dict[relax.Var, Any] = {}  # of storages: bytes, an expression if symbolic
         self._now = 0
         # For a tensor overwritten in place: the name it was written by, and those from before.
         self._stale: dict[int, dict[relax.Var, relax.Var]] = {}
@@ -98,7 +103,7 @@ class Replay:
         var, value = binding.var, binding.value
         op = getattr(getattr(value, "op", None), "name", "") if isinstance(value, Call) else ""
         if op == "relax.memory.alloc_storage":
-            self._sizes[var] = _constant(value.args[0].values[0])
+            self._sizes[var] = value.args[0].values[0]
             return
         if op in ("relax.memory.alloc_tensor", "relax.builtin.alloc_tensor"):
             self._allocate(binding, op == "relax.memory.alloc_tensor")
@@ -120,17 +125,42 @@ class Replay:
             self._holds[var] = used
 
     def _allocate(self, binding: relax.VarBinding, in_arena: bool) -> None:
-        tensor = (_arena_tensor if in_arena else _pool_tensor)(binding, self._sizes)
+        tensor = self._arena_tensor(binding) if in_arena else _pool_tensor(binding)
         if tensor is not None:
             self._holds[binding.var] = {len(self.tensors): (0, tensor.size)}
             self.tensors.append(tensor)
 
+    def _arena_tensor(self, binding: relax.VarBinding) -> ArenaTensor:
+        storage, offset_expr, shape, dtype = binding.value.args[:4]
+        offset, name = _constant(offset_expr), binding.var.name
+        if storage not in self._sizes:
+            raise OverlapError(f"{name} is cut from something that is not a storage")
+        room = self._sizes[storage]
+        if not isinstance(room, IntImm):
+            return self._symbolic_tensor(binding, room, offset)
+        size = self._bounds.bytes_of(binding.var.ty)
+        if size is None:
+            raise OverlapError(f"{name} lies in the arena, but its size has no bound")
+        if offset % 64 or offset < 0 or offset + size > int(room.value):
+            raise OverlapError(f"{name} at {offset} is misaligned or outside {room} bytes")
+        return ArenaTensor(name, storage, offset, size)
+
+    def _symbolic_tensor(self, binding: relax.VarBinding, room: Any, offset: int) -> ArenaTensor:
+        """Return a tensor that takes all of a storage whose size is symbolic."""
+        _, _, shape, dtype = binding.value.args[:4]
+        size: Any = IntImm("int64", (DataType(str(dtype.value)).bits + 7) // 8)
+        for dim in shape.values:
+            size = size * dim
+        if offset or not Analyzer().can_prove_equal(size, room):
+            raise OverlapError(f"{binding.var.name} may not fit its storage of {room} bytes")
+        return ArenaTensor(binding.var.name, binding.value.args[0], 0, _WHOLE)
+
     def _part(self, binding: relax.VarBinding, used: dict[int, Span]) -> dict[int, Span]:
         """Return the bytes that a view at an offset holds; it must lie within its source."""
-        _, shape, dtype, offset = binding.value.args
+        offset = binding.value.args[3]
         shift, parts = _constant(getattr(offset, "value", offset)), {}
         for index, (begin, end) in used.items():
-            size = tensor_bytes(shape, str(dtype.value))
+            size = self._bounds.bytes_of(binding.var.ty) or 0
             parts[index] = (begin + shift, begin + shift + size)
             if shift < 0 or begin + shift + size > end:
                 raise OverlapError(
@@ -219,31 +249,20 @@ def _meet(one: Span, other: Span) -> bool:
     return one[0] < other[1] and other[0] < one[1]
 
 
-def _arena_tensor(binding: relax.VarBinding, sizes: dict[relax.Var, int]) -> ArenaTensor:
-    storage, offset_expr, shape, dtype = binding.value.args[:4]
-    offset = _constant(offset_expr)
-    size = tensor_bytes(shape, str(dtype.value))
-    name = binding.var.name
-    if storage not in sizes:
-        raise OverlapError(f"{name} is cut from something that is not a storage")
-    if offset % 64 or offset < 0 or offset + size > sizes[storage]:
-        raise OverlapError(f"{name} at {offset} is misaligned or outside {sizes[storage]} bytes")
-    return ArenaTensor(name, storage, offset, size)
-
-
-def _pool_tensor(binding: relax.VarBinding, sizes: dict[relax.Var, int]) -> ArenaTensor | None:
+def _pool_tensor(binding: relax.VarBinding) -> ArenaTensor | None:
     """Return a tensor of the run-time pool, None for one of a symbolic size."""
-    shape, dtype = binding.value.args[:2]
-    if not all(isinstance(extent, IntImm) for extent in shape.values):
-        return None
-    return ArenaTensor(binding.var.name, None, 0, tensor_bytes(shape, str(dtype.value)))
+    size = static_size(binding.value.args[0].values, str(binding.var.ty.dtype))
+    return None if size is None else ArenaTensor(binding.var.name, None, 0, size)
 
 
-def tensor_bytes(shape: relax.ShapeExpr, dtype: str) -> int:
-    """Return the bytes of a tensor with a constant shape."""
-    count = math.prod(_constant(extent) for extent in shape.values)
-    kind = DataType(dtype)
-    return count * kind.lanes * ((kind.bits + 7) // 8)
+def static_size(dims: Iterable[Any], dtype: str) -> int | None:
+    """Return the bytes of a tensor, None where a size is symbolic."""
+    total = (DataType(dtype).bits + 7) // 8
+    for dim in dims:
+        if not isinstance(dim, IntImm):
+            return None
+        total *= int(dim.value)
+    return total
 
 
 def _returns_scalar(var: relax.Var) -> bool:

@@ -14,11 +14,13 @@ import tvm
 from tvm import relax, tirx
 from tvm.sym import Analyzer, ConstIntBound
 
+from relax_passes.analysis.size_bounds import SizeBounds
 from relax_passes.memory.live_ranges import is_call_to
 
 Size = Any  # a TIR expression of dtype int64
 
 ALLOC_TENSOR = "relax.builtin.alloc_tensor"
+CUT_TENSOR = "relax.memory.alloc_tensor"
 # User space of a 64-bit processor: no tensor is larger, and sizes below it never overflow a sum.
 ADDRESS_SPACE = 1 << 47
 
@@ -54,6 +56,14 @@ def is_statement(binding: relax.Binding) -> bool:
         return False
     sizes = _sizes(binding.value.ty) if isinstance(binding.ty, relax.ShapeType) else None
     return sizes is not None and len(sizes) == 1 and isinstance(sizes[0], tirx.Select)
+
+
+def promised_bounds(func: relax.Function) -> Iterator[Condition]:
+    """Yield that no size of an input is above the bound that the plan of memory relies on."""
+    for symbol, bound in SizeBounds(func).of_symbols.items():
+        named = (p for p in func.params if symbol in relax.analysis.tir_vars_in_type(p.ty))
+        reason = f"the size {symbol.name} is above its upper bound of {bound}"
+        yield Condition(symbol <= bound, reason, next(named).name, frozenset([symbol]))
 
 
 class ConditionFinder:
@@ -93,8 +103,11 @@ class ConditionFinder:
                     yield Condition(in_range, reason, name, frozenset([symbol]))
         elif is_call_to(value, "relax.reshape"):
             yield from self._fits(_sizes(binding.var.ty) or (), str(binding.var.ty.dtype), name)
-        elif is_call_to(value, ALLOC_TENSOR):
-            sizes = _sizes(value.args[0].ty) or ()
+        elif is_call_to(value, "relax.memory.alloc_storage"):
+            yield from self._fits(_sizes(value.args[0].ty) or (), "uint8", name)
+        elif is_call_to(value, ALLOC_TENSOR) or is_call_to(value, CUT_TENSOR):
+            shape = value.args[0] if is_call_to(value, ALLOC_TENSOR) else value.args[2]
+            sizes = _sizes(shape.ty) or ()
             yield from self._fits(sizes, str(binding.var.ty.dtype), name)
 
     def _equal(self, have: Size, want: Size, name: str) -> Iterator[Condition]:

@@ -28,7 +28,7 @@ def verify_plan(func: relax.Function, mod: tvm.IRModule | None = None) -> None:
             outside its storage or its source, is misaligned, is read before all of it is written,
             is read by another name after it was overwritten, or leaves the function.
     """
-    replay = Replay(mod)
+    replay = Replay(func, mod)
     for block in func.body.blocks:
         for binding in block.bindings:
             replay.step(binding)

@@ -1,0 +1,45 @@
+"""How large symbolic sizes can become, by the upper bounds that the user promised."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import DataType, relax
+from tvm.relax import analysis as relax_analysis
+from tvm.sym import Analyzer, ConstIntBound
+
+UPPER_BOUNDS = "tir_var_upper_bound"  # attribute of a function: the greatest size of a symbol
+_LIMIT = 1 << 47  # more than memory holds, and far from where sums of sizes overflow
+
+
+class SizeBounds:
+    """The greatest sizes of one function's symbols, and of what is computed from them."""
+
+    def __init__(self, func: relax.Function) -> None:
+        """Read the bounds from the function's attribute; a symbol without one has none."""
+        found = (func.attrs or {}).get(UPPER_BOUNDS) or {}
+        self._analyzer = Analyzer()
+        self.of_symbols: dict[Any, int] = {}
+        for param in func.params:
+            for symbol in relax_analysis.tir_vars_in_type(param.ty):
+                if str(symbol.name) in found and symbol not in self.of_symbols:
+                    self.of_symbols[symbol] = int(found[str(symbol.name)])
+                    bound = ConstIntBound(0, self.of_symbols[symbol])
+                    self._analyzer.update(symbol, bound)
+
+    def greatest(self, size: Any) -> int | None:
+        """Return the greatest value a size can have, None if it has no bound."""
+        found = int(self._analyzer.const_int_bound(size).max_value)
+        return max(found, 0) if found < _LIMIT else None
+
+    def bytes_of(self, ty: relax.TensorType) -> int | None:
+        """Return the most bytes a tensor of that type can take, None if it has no bound."""
+        if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
+            return None
+        total = (DataType(str(ty.dtype)).bits + 7) // 8
+        for dim in ty.shape.values:
+            greatest = self.greatest(dim)
+            if greatest is None:
+                return None
+            total *= greatest
+        return total if total < _LIMIT else None
