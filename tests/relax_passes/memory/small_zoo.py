@@ -15,12 +15,14 @@ from relaxc.compiler import import_source
 from tests.relax_passes.lowered_modules import llvm_context
 
 
-def _text(build: Callable[[Any], Any]) -> Callable[[], tuple[Any, tuple]]:
+def _text(
+    build: Callable[[Any], Any], shape: tuple[int, int] = (1, 32)
+) -> Callable[[], tuple[Any, tuple]]:
     def make() -> tuple[Any, tuple]:
         import torch
         import transformers as hf
 
-        return build(hf), (torch.ones((1, 32), dtype=torch.int64),)
+        return build(hf), (torch.ones(shape, dtype=torch.int64),)
 
     return make
 
@@ -56,6 +58,10 @@ MODELS: dict[str, Callable[[], tuple[Any, tuple]]] = {
         lambda hf: hf.BertModel(
             hf.BertConfig(**_WIDTH, num_hidden_layers=4, intermediate_size=256, vocab_size=512)
         )
+    ),
+    # BERT-base but for its depth: its arena is that of one layer, and each layer adds to the rest.
+    "bert_base_batch_32": _text(
+        lambda hf: hf.BertModel(hf.BertConfig(num_hidden_layers=2, vocab_size=512)), (32, 128)
     ),
     "gpt2": _text(
         lambda hf: hf.GPT2Model(

@@ -24,7 +24,7 @@ def test_tvms_planner_never_needs_less(name: str):
     assert metrics["arena_bytes"] <= metrics["tvm_planner_bytes"]
 
 
-@pytest.mark.parametrize("name", ["mobilenet_v2", "bert"])
+@pytest.mark.parametrize("name", ["mobilenet_v2", "bert", "bert_base_batch_32"])
 def test_a_quarter_of_the_bytes_without_reuse_is_enough(name: str):
     metrics = plan(name).log.metrics
     assert 4 * metrics["arena_bytes"] <= metrics["naive_bytes"]
