@@ -27,6 +27,7 @@ from relax_passes.analysis.definitions import (
 from relax_passes.attention_bias import bias_and_causality
 from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.emit_as import emit_as
+from relax_passes.lowering.rule import has_no_elements
 from relax_passes.pass_base import PassContext, PassLog, graph_pass
 from relax_passes.rewrite_functions import rewrite_functions
 
@@ -80,6 +81,8 @@ class _Raise(PyExprMutator):
     def _attention(self, found: Attention, call: tvm.ir.Call) -> relax.Expr:
         """Return the value of `call`, computed by R.nn.attention."""
         batch, heads, rows, keys = found.sizes
+        if any(has_no_elements(x) for x in (call, found.q.value, found.k.value, found.v.value)):
+            raise NotAttentionError("it has no elements")
         group = found.k.sizes()[1] if len(found.k.order) == 4 else heads
         shared = len(found.v.order) != 4 or equal_sizes(found.v.sizes()[1], group)
         if not shared or not _divides(group, heads):

@@ -43,6 +43,7 @@ class Rewriter:
             self._by_root[node.name].append((rule, node))
         self._scope = Bindings(Counter())
         self._renamed: dict[relax.Var, relax.Expr] = {}
+        self._aliases: list[relax.Var] = []  # names that leave the block at hand, renamed within it
         self._budget = 0
 
     def rewrite(self, func: relax.Function) -> relax.Function:
@@ -83,6 +84,9 @@ class Rewriter:
                 )
                 kept += self._binding(binding, named)
             blocks.append(type(block)(kept))
+            for alias in self._aliases:
+                del self._renamed[alias]
+            self._aliases = []
         self._scope.definitions = outer
         return relax.SeqExpr(blocks, self._rename(seq.body))
 
@@ -103,9 +107,14 @@ class Rewriter:
         while pending:
             var, value = pending.pop()
             value = self._element(self._rename(value))
-            if self._is_name(value) and not (named and var.same_as(target)):
+            leaves = named and var.same_as(target)
+            if self._is_name(value) and (isinstance(value, relax.Var) or not leaves):
+                # Both will be one variable, with the readers of either.
                 self._scope.readers[value] += self._scope.readers[var] - 1
                 self._renamed[var] = value
+                if leaves:
+                    self._aliases.append(var)
+                    kept.append(relax.VarBinding(var, value))
                 continue
             match = self._first_match(var, value) if self._budget else None
             if match is None:

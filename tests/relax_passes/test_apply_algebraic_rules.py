@@ -161,6 +161,24 @@ def test_constants_that_overflow_stay_apart() -> None:
     assert "the combined constant overflows" in {reason for _, _, reason in ctx.log.declined}
 
 
+def test_a_value_that_leaves_its_block_is_looked_through() -> None:
+    @I.ir_module
+    class Module:
+        @RS.function
+        def main(x: RS.Tensor((4,), "float32")) -> RS.Tensor((4,), "float32"):
+            with RS.dataflow():
+                a = RS.tanh(x)
+                b = RS.negative(a)
+                c = RS.multiply(b, RS.const(1.0, "float32"))
+                d = RS.negative(c)
+                RS.output(c, d)
+            y = RS.add(c, d)
+            return y
+
+    changed = check(apply_algebraic_rules, Module, normal(4), ctx=checked())
+    assert operators(changed) == {"tanh": 1, "negative": 1, "add": 1}
+
+
 def test_branches_are_rewritten() -> None:
     @I.ir_module
     class Module:

@@ -456,6 +456,16 @@ def test_operands_that_are_broadcast() -> None:
     assert refused(mod) == "its operands differ in batch, heads or length"
 
 
+def test_a_batch_or_length_of_zero() -> None:
+    def build(emit: Emit, q: relax.Expr, k: relax.Expr, v: relax.Expr) -> relax.Expr:
+        scores = emit(R.matmul(q, emit(R.permute_dims(k, [0, 2, 1]))))
+        return R.matmul(emit(R.nn.softmax(scores, -1)), v)
+
+    for batch, rows, keys in ((0, S, T), (B, 0, T), (B, 0, 0)):
+        mod = attention_module(build, (batch, rows, D), (batch, keys, D), (batch, keys, D))
+        assert refused(mod) == "it has no elements"
+
+
 def test_double_precision() -> None:
     def build(emit: Emit, q: relax.Expr, k: relax.Expr, v: relax.Expr) -> relax.Expr:
         scores = emit(R.matmul(q, emit(R.permute_dims(k, [0, 2, 1]))))
