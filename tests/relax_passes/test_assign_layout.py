@@ -218,10 +218,14 @@ def test_other_types_decline() -> None:
 
 
 @pytest.mark.parametrize(
-    ("channels", "block"), [(64, 8), (3, 3), (1, 1), (12, 4), (20, 4), (9, 3), (17, 1), (8, 8)]
+    ("channels", "lanes", "block"),
+    [
+        *[(64, 8, 8), (3, 8, 3), (1, 8, 1), (12, 8, 6), (20, 8, 4), (9, 8, 3), (17, 8, 1)],
+        *[(64, 16, 16), (24, 16, 12), (60, 16, 12), (40, 16, 8), (56, 16, 14), (17, 16, 1)],
+    ],
 )
-def test_blocks_divide_the_channels(channels: int, block: int) -> None:
-    assert choose_block(channels, 8) == block
+def test_blocks_divide_the_channels(channels: int, lanes: int, block: int) -> None:
+    assert choose_block(channels, lanes) == block
 
 
 def test_packing_moves_each_element_to_its_place() -> None:
