@@ -12,15 +12,14 @@ and a copy that would remain a kernel of its own is taken back.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import tvm
 from tvm import relax
-from tvm.tirx import IntImm
 
 from relax_passes.analysis.category import Category, compute_blocks
+from relax_passes.analysis.tensor_bytes import bytes_of, points_of
 from relax_passes.fusion_groups import Categories, Group, Grouping, callee_of
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.pass_options import option
@@ -169,17 +168,17 @@ class _Duplicator:
             return "what reads it is no kernel of one result"
         kernels = len(candidate.readers)
         result = bindings[candidate.nodes[-1]].var
-        saved = (kernels + 1) * _bytes(result) - (kernels - 1) * sum(
-            map(_bytes, _operands(bindings, candidate.nodes))
+        saved = (kernels + 1) * bytes_of(result) - (kernels - 1) * sum(
+            map(bytes_of, _operands(bindings, candidate.nodes))
         )
         if saved <= 0:
             return f"{kernels} kernels would read its operands, which are larger than it is"
         points = [
-            max(_points(result), *(_points(bindings[r].var) for r in readers))
+            max(points_of(result), *(points_of(bindings[r].var) for r in readers))
             for readers in candidate.readers
         ]
         per_point = sum(self._operations(bindings[node]) for node in candidate.nodes)
-        repeated = per_point * (sum(points) - _points(result))
+        repeated = per_point * (sum(points) - points_of(result))
         if repeated > saved * self._options.operations_per_byte:
             return f"{repeated} operations more for {saved} bytes less"
         return ""
@@ -243,7 +242,7 @@ def bytes_moved(grouping: Grouping) -> int:
 def _traffic(bindings: Sequence[relax.Binding], group: Group) -> int:
     if callee_of(bindings[group.nodes[0]]) is None:
         return 0
-    return sum(map(_bytes, [bindings[group.nodes[-1]].var, *_operands(bindings, group.nodes)]))
+    return sum(map(bytes_of, [bindings[group.nodes[-1]].var, *_operands(bindings, group.nodes)]))
 
 
 def _operands(bindings: Sequence[relax.Binding], nodes: Sequence[int]) -> list[relax.Expr]:
@@ -251,16 +250,3 @@ def _operands(bindings: Sequence[relax.Binding], nodes: Sequence[int]) -> list[r
     made = {bindings[node].var for node in nodes}
     read = dict.fromkeys(arg for n in nodes for arg in bindings[n].value.args[1].fields)
     return [arg for arg in read if arg not in made and isinstance(arg.ty, relax.TensorType)]
-
-
-def _points(expr: relax.Expr) -> int:
-    shape = getattr(expr.ty, "shape", None)
-    if shape is None:
-        return 1
-    return math.prod(int(dim) if isinstance(dim, IntImm) else 1 for dim in shape)
-
-
-def _bytes(expr: relax.Expr) -> int:
-    if not isinstance(expr.ty, relax.TensorType):
-        return 0
-    return _points(expr) * tvm.runtime.DataType(str(expr.ty.dtype)).itemsize

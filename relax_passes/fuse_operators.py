@@ -13,7 +13,7 @@ from tvm import relax
 
 from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.fused_kernel import FusedGroup, FusedKernels
-from relax_passes.fusion_groups import Categories, Grouping, callee_of
+from relax_passes.fusion_groups import Categories, Grouping, count_kernels
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.pass_options import option
 
@@ -62,14 +62,7 @@ def fuse_operators(
             builder.update_func(var, builder.normalize(fused))
         mod = remove_dead_bindings(builder.finalize())
         ctx.log.fire(NAME, f"{merged} calls joined others")
-    ctx.log.metrics["kernel_count"] = sum(
-        1
-        for func in mod.functions.values()
-        if isinstance(func, relax.Function)
-        for block in func.body.blocks
-        for binding in block.bindings
-        if callee_of(binding) is not None
-    )
+    ctx.log.metrics["kernel_count"] = count_kernels(mod)
     return mod, merged > 0
 
 
@@ -112,5 +105,5 @@ def _apply(plan: _Plan, kernels: FusedKernels, builder: relax.BlockBuilder) -> r
         if index not in plan.replaced:
             bindings.append(binding)
         elif (group := plan.replaced[index]) is not None:
-            bindings.append(kernels.binding(group, builder))
+            bindings += kernels.bindings(group, builder)
     return relax.DataflowBlock(bindings)

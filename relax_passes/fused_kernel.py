@@ -19,11 +19,11 @@ from tvm.relax import analysis as relax_analysis
 
 @dataclass(frozen=True)
 class FusedGroup:
-    """A group on its way to a kernel: who calls it, with which operands, for which variable."""
+    """A group on its way to a kernel: who calls it, with which operands, for which variables."""
 
     caller: tvm.ir.GlobalVar
     operands: tuple[relax.Expr, ...]
-    result: relax.Var
+    results: tuple[relax.Var, ...]
 
 
 class FusedKernels:
@@ -37,8 +37,13 @@ class FusedKernels:
         self._groups = 0
         self._fused: tvm.IRModule | None = None
 
-    def add(self, members: Sequence[relax.VarBinding]) -> FusedGroup | None:
-        """Take call_tir bindings whose last gives the result; None if a size cannot be handed."""
+    def add(
+        self, members: Sequence[relax.VarBinding], results: Sequence[relax.Var] = ()
+    ) -> FusedGroup | None:
+        """Take call_tir bindings, in order; None if a size cannot be handed over.
+
+        The kernel has the result of the last one, or the tensors `results`.
+        """
         if any(_calls_in_sizes(member) for member in members):
             return None
         inner = {member.var for member in members}
@@ -57,7 +62,7 @@ class FusedKernels:
             params.append(relax.Var("sizes", relax.ShapeType(sizes)))
             operands.append(relax.ShapeExpr(sizes))
             definable.update(sizes)
-        if any(v not in definable for member in members for v in _symbols(member)):
+        if any(v not in definable for member in members for v in needed_sizes(member)):
             return None
 
         name = "_".join(m.value.args[0].name_hint.rstrip("0123456789_") for m in members)[:80]
@@ -67,7 +72,7 @@ class FusedKernels:
             with builder.dataflow():
                 for member in members:
                     callee, args, *symbols = member.value.args
-                    if callee in called and _symbols(member):
+                    if callee in called and needed_sizes(member):
                         callee = self._copy(callee, len(called))
                     called.add(callee)
                     args = relax.Tuple([local.get(arg, arg) for arg in args.fields])
@@ -75,23 +80,25 @@ class FusedKernels:
                     call = relax.Call(
                         value.op, [callee, args, *symbols], value.attrs, value.ty_args
                     )
-                    emit = builder.emit_output if member is members[-1] else builder.emit
-                    local[member.var] = emit(call)
-            kernel = builder.emit_func_output(local[members[-1].var])
+                    local[member.var] = builder.emit(call)
+                results = tuple(results) or (members[-1].var,)
+                made = [local[var] for var in results]
+                output = builder.emit_output(relax.Tuple(made) if made[1:] else made[0])
+            kernel = builder.emit_func_output(output)
         handed = [relax.Var(param.name, param.ty) for param in params]
         self._groups += 1
         with builder.function(f"call_group_{self._groups}", handed):
             with builder.dataflow():
                 result = builder.emit_output(relax.Call(kernel, handed))
             caller = builder.emit_func_output(result)
-        return FusedGroup(caller, tuple(operands), members[-1].var)
+        return FusedGroup(caller, tuple(operands), results)
 
     def finish(self) -> None:
         """Make the kernels; nothing can be added afterwards."""
         self._fused = relax.transform.FuseTIR()(self._builder.finalize())
 
-    def binding(self, group: FusedGroup, builder: relax.BlockBuilder) -> relax.VarBinding:
-        """Return the call that computes the group's result; its kernel is put into `builder`."""
+    def bindings(self, group: FusedGroup, builder: relax.BlockBuilder) -> list[relax.VarBinding]:
+        """Return what computes the group's results; its kernel is put into `builder`."""
         assert self._fused is not None
         caller = self._fused[group.caller]
         call = caller.body.blocks[0].bindings[0].value
@@ -99,10 +106,18 @@ class FusedKernels:
         given = dict(zip(caller.params, group.operands, strict=True))
         placed = builder.add_func(self._fused[kernel], kernel.name_hint)
         operands = relax.Tuple([given.get(arg, arg) for arg in args.fields])
-        value = relax.Call(
-            call.op, [placed, operands, *symbols], call.attrs, [group.result.ty], call.span
-        )
-        return relax.VarBinding(group.result, builder.normalize(value))
+        single = len(group.results) == 1
+        types = [var.ty for var in group.results]
+        ty = types[0] if single else relax.TupleType(types)
+        value = relax.Call(call.op, [placed, operands, *symbols], call.attrs, [ty], call.span)
+        if single:
+            return [relax.VarBinding(group.results[0], builder.normalize(value))]
+        together = relax.DataflowVar("_and_".join(var.name for var in group.results), ty)
+        parts = [
+            relax.VarBinding(var, builder.normalize(relax.TupleGetItem(together, at)))
+            for at, var in enumerate(group.results)
+        ]
+        return [relax.VarBinding(together, builder.normalize(value)), *parts]
 
     def _copy(self, callee: tvm.ir.GlobalVar, number: int) -> tvm.ir.GlobalVar:
         """Return a function that computes as `callee` does, with variables of its own.
@@ -130,7 +145,7 @@ def _calls_in_sizes(member: relax.VarBinding) -> bool:
     return bool(found)
 
 
-def _symbols(member: relax.VarBinding) -> list[tirx.Var]:
+def needed_sizes(member: relax.VarBinding) -> list[tirx.Var]:
     """Return the symbolic sizes a call_tir needs: in its type and as explicit arguments."""
     explicit = member.value.args[2:]
     used = [v for e in explicit for v in relax_analysis.tir_vars_in_type(e.ty)]

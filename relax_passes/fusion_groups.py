@@ -172,3 +172,15 @@ def callee_of(binding: relax.Binding) -> tvm.ir.GlobalVar | None:
     if isinstance(value, relax.Call) and value.op == tvm.ir.Op.get("relax.call_tir"):
         return value.args[0]
     return None
+
+
+def count_kernels(mod: tvm.IRModule) -> int:
+    """Return how many kernels the functions of a lowered module call."""
+    return sum(
+        1
+        for func in mod.functions.values()
+        if isinstance(func, relax.Function)
+        for block in func.body.blocks
+        for binding in block.bindings
+        if callee_of(binding) is not None
+    )

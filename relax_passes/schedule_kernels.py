@@ -111,7 +111,7 @@ def schedule_kernel(
         scheduled = lower_math(scheduled)
     scheduled = bind_names_once(scheduled)
     if operands:
-        scheduled = scheduled.with_attr(IN_PLACE_OPERANDS, operands)
+        scheduled = scheduled.with_attr(IN_PLACE_OPERANDS, [list(pair) for pair in operands])
     return scheduled.with_attr(SCHEDULED, 1), result
 
 

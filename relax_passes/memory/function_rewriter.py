@@ -9,7 +9,7 @@ import tvm_ffi
 from tvm import relax, te, tirx
 
 from relax_passes.memory.buffer_offsets import accept_offsets
-from relax_passes.memory.in_place import in_place_variant
+from relax_passes.memory.in_place import InPlace, in_place_variant
 from relax_passes.memory.live_ranges import (
     CALL_TIR,
     CONCAT,
@@ -34,7 +34,7 @@ class FunctionRewriter:
         mod: tvm.IRModule,
         ctx: PassContext,
         live: LiveRanges,
-        in_place: dict[relax.Var, int],
+        in_place: dict[relax.Var, InPlace],
         copied: dict[relax.Var, list[int]],
         offsets: dict[int, int],
         shared: dict[int, int],
@@ -52,7 +52,7 @@ class FunctionRewriter:
         self._wholes: dict[int, relax.Var] = {}  # buffers of concatenations, by storage
         self._new: dict[relax.Expr, relax.Expr] = {}
         self._storages: dict[relax.Expr, frozenset[int]] = {}  # of the emitted variables
-        self._variants: dict[tuple[tvm.ir.GlobalVar, int], tvm.ir.GlobalVar] = {}
+        self._variants: dict[tuple[tvm.ir.GlobalVar, InPlace], tvm.ir.GlobalVar] = {}
 
     def rewrite(self, name: str) -> tvm.IRModule:
         """Return the module with function `name` planned; its global variable stays the same."""
@@ -112,22 +112,27 @@ class FunctionRewriter:
     def _emit_kernel(self, var: relax.Var, call: relax.Call) -> None:
         callee, packed, *symbols = call.args
         inputs = [self._map(arg) for arg in packed.fields]
-        operand = self._in_place.get(var)
-        if operand is not None:
-            callee = self._variant(callee, operand)
-            self._builder.emit(relax.Call(callee, [*inputs, *symbols]), "_")
-            self._new[var] = inputs[operand]
-            return
+        over = self._in_place.get(var)
         outputs = [
-            self._allocate(index, ty, var.name)
-            for index, ty in zip(self._live.results[var], result_types(var.ty), strict=True)
+            inputs[over.operand]
+            if over is not None and number == over.result
+            else self._allocate(index, ty, var.name)
+            for number, (index, ty) in enumerate(
+                zip(self._live.results[var], result_types(var.ty), strict=True)
+            )
         ]
+        if over is not None:
+            callee = self._variant(callee, over, len(inputs))
+        stored = [o for k, o in enumerate(outputs) if over is None or k != over.result]
         shapes = [dim for symbol in symbols for dim in symbol.values]
-        self._builder.emit(relax.Call(callee, [*inputs, *outputs, *shapes]), "_")
+        self._builder.emit(relax.Call(callee, [*inputs, *stored, *shapes]), "_")
         single = not isinstance(var.ty, relax.TupleType)
         self._new[var] = outputs[0] if single else relax.Tuple(outputs)
-        for index, output in zip(self._live.results[var], outputs, strict=True):
-            self._storages[output] = frozenset([index])
+        for number, (index, output) in enumerate(
+            zip(self._live.results[var], outputs, strict=True)
+        ):
+            if over is None or number != over.result:
+                self._storages[output] = frozenset([index])
 
     def _emit_concat(self, var: relax.Var, concat: relax.Call) -> None:
         """Copy the operands that do not lie in the concatenation; the others are there already."""
@@ -184,12 +189,12 @@ class FunctionRewriter:
             self._shared_storages[owner] = self._builder.emit(storage, f"{name}_storage")
         return self._shared_storages[owner]
 
-    def _variant(self, callee: tvm.ir.GlobalVar, operand: int) -> tvm.ir.GlobalVar:
-        if (callee, operand) not in self._variants:
-            func = in_place_variant(self._mod[callee], operand)
+    def _variant(self, callee: tvm.ir.GlobalVar, over: InPlace, inputs: int) -> tvm.ir.GlobalVar:
+        if (callee, over) not in self._variants:
+            func = in_place_variant(self._mod[callee], over.operand, inputs + over.result)
             name = f"{callee.name_hint}_in_place"
-            self._variants[callee, operand] = self._builder.add_func(func, name)
-        return self._variants[callee, operand]
+            self._variants[callee, over] = self._builder.add_func(func, name)
+        return self._variants[callee, over]
 
     def _map(self, expr: relax.Expr) -> relax.Expr:
         if expr in self._new:

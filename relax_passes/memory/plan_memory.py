@@ -8,6 +8,7 @@ comes from the run-time pool instead, so both kinds of tensor may live in one fu
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import tvm
 from tvm import relax
@@ -82,7 +83,7 @@ def _plan_function(
     totals.naive += sum(_padded(s.arena_bytes) for s in live.storages)
     copied = join_parts(bindings, live, place=options.join and options.reuse)
     totals.part_copies += sum(map(len, copied.values()))
-    allowed = {}
+    allowed: dict[str, Any] = {}
     if options.parallel_safe:
         allowed = {"may_overwrite": may_overwrite(live, analyze_data_flow(bindings, live))}
     in_place = choose_in_place(mod, bindings, live, **allowed) if options.in_place else {}

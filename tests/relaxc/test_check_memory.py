@@ -53,9 +53,10 @@ def test_a_kernel_that_must_not_run_in_place_is_named(
 ) -> None:
     """The verifier trusts what kernels say of themselves; here they all say they may."""
 
-    def lie(func: object) -> list[int]:
+    def lie(func: object) -> list[tuple[int, int]]:
         shapes = [str(param.ty) for param in func.params]  # type: ignore[attr-defined]
-        return [k for k, shape in enumerate(shapes[:-1]) if shape == shapes[-1]]
+        last = len(shapes) - 1
+        return [(k, last) for k, shape in enumerate(shapes[:-1]) if shape == shapes[-1]]
 
     monkeypatch.setattr(in_place, "in_place_operands", lie)
     found = check_memory(path, threads=1)

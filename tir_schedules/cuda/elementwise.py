@@ -5,7 +5,8 @@ from __future__ import annotations
 from tvm import s_tir
 from tvm.tirx import PrimFunc
 
-from tir_schedules.cuda.threads import bind_map
+from tir_schedules.cuda.threads import bind_maps
+from tir_schedules.joined_maps import joinable_maps
 from tir_schedules.llvm.blocks import inline_spatial, is_spatial, leaf_blocks, new_schedule
 from tir_schedules.machine import Machine
 from tir_schedules.rule import Decline, Rule
@@ -19,8 +20,8 @@ def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
     if not all(is_spatial(sch, block) for block in blocks):
         raise Decline("has a reduction")
     inline_spatial(sch)
-    for block in leaf_blocks(sch):
-        bind_map(sch, block)
+    for maps in joinable_maps(sch):
+        bind_maps(sch, maps)
     return sch
 
 

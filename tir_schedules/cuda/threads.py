@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tvm import s_tir
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import IterVar
 
+from tir_schedules.joined_maps import join_maps, join_vectors
 from tir_schedules.llvm.blocks import constant, extents, is_output, is_spatial, points
 
 THREADS = 256  # a block of eight warps keeps up to 255 registers a thread and fills an SM by eights
@@ -32,16 +35,23 @@ def bind_grid(sch: s_tir.Schedule, loops: list[LoopRV], threads: int = THREADS) 
 
 def bind_map(sch: s_tir.Schedule, block: SBlockRV) -> None:
     """Give each thread one vector of a map's results, or one result where rows are odd."""
-    loops = sch.get_loops(block)
+    bind_maps(sch, [block])
+
+
+def bind_maps(sch: s_tir.Schedule, blocks: Sequence[SBlockRV]) -> None:
+    """Do so for several maps that can share all their loops: one kernel then makes them all."""
+    loops = sch.get_loops(blocks[0])
     if not loops:
-        loops = [sch.add_unit_loop(block)]
+        loops = [sch.add_unit_loop(blocks[0])]
     width = constant(sch.get(loops[-1]).extent)
     total = points(extents(sch, loops))
     # Few results fill more multiprocessors one by one.
     if width is not None and width % VECTOR == 0 and total >= 108 * WARP * VECTOR:
-        inner, lane = sch.split(loops[-1], [None, VECTOR])
-        sch.vectorize(lane)
-        loops = [*loops[:-1], inner]
+        loops, vectors = join_vectors(sch, blocks, VECTOR)
+        for vector in vectors:
+            sch.vectorize(vector)
+    else:
+        loops = join_maps(sch, blocks)
     bind_grid(sch, loops)
 
 

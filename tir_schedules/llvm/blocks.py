@@ -15,6 +15,8 @@ from tir_schedules.let_names import renew_let_names
 # A core moves about this many scalar elementwise results a microsecond, and a parallel region
 # costs about 4 us: below PARALLEL_WORK scalar operations (about 30 us) loops stay serial.
 PARALLEL_WORK = 60_000
+# Recomputing up to this many operations a point is cheaper than storing and loading the row.
+RECOMPUTE = 6
 # Inlining one producer into several readers copies its expression: stop before it explodes.
 _MAX_INLINED_NODES = 600
 # TVM's code generator substitutes let values into each other while it simplifies them, which takes

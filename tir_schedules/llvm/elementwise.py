@@ -1,11 +1,14 @@
-"""Chains of elementwise operators: one loop over the result, parallel and vectorized."""
+"""Chains of elementwise operators: one loop over the results, parallel and vectorized."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from tvm import s_tir
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import PrimFunc
 
+from tir_schedules.joined_maps import join_maps, join_vectors, joinable_maps
 from tir_schedules.llvm.blocks import (
     PARALLEL_WORK,
     extents,
@@ -36,32 +39,39 @@ def parallel_outer(
 
 
 def schedule_map(sch: s_tir.Schedule, block: SBlockRV, machine: Machine) -> None:
-    """Schedule one spatial block over its own loops.
+    """Schedule one spatial block over its own loops, as `schedule_maps` does."""
+    schedule_maps(sch, [block], machine)
+
+
+def schedule_maps(sch: s_tir.Schedule, blocks: Sequence[SBlockRV], machine: Machine) -> None:
+    """Schedule one spatial block, or several that can share all their loops.
 
     The innermost axis is vectorized when whole registers cover it; otherwise it stays a plain
-    loop, which LLVM vectorizes with a scalar tail and no predicate in the hot part. A block with
-    one axis only is cut into chunks for the cores.
+    loop, which LLVM vectorizes with a scalar tail and no predicate in the hot part. Blocks with
+    one axis only are cut into chunks for the cores.
     """
-    loops = sch.get_loops(block)
+    loops = sch.get_loops(blocks[0])
     if not loops:
         return
     sizes = extents(sch, loops)
-    stmt = sch.get(block)
-    work = points(sizes) * work_per_point(stmt.body)
-    lanes = machine.lanes(str(stmt.writes[0].source.dtype)) if stmt.writes else 1
-    *outer, inner = loops
+    stmts = [sch.get(block) for block in blocks]
+    work = points(sizes) * sum(work_per_point(stmt.body) for stmt in stmts)
+    written = [str(region.source.dtype) for stmt in stmts for region in stmt.writes[:1]]
+    lanes = min(map(machine.lanes, written), default=1)
     width = sizes[-1]
     if width is not None and width % lanes == 0 and width > 0:
         unit = 2 * lanes if width % (2 * lanes) == 0 else lanes
-        chunk, lane = sch.split(inner, [None, unit])
-        sch.vectorize(lane)
+        shared, vectors = join_vectors(sch, blocks, unit)
+        for vector in vectors:
+            sch.vectorize(vector)
         rows = points(sizes[:-1])
-        spread = [*outer, chunk] if rows < 8 * machine.cores else outer
-        parallel_outer(sch, spread, machine, work)
-    elif outer and (width is None or width >= lanes or points(sizes[:-1]) >= 4 * machine.cores):
+        parallel_outer(sch, shared if rows < 8 * machine.cores else shared[:-1], machine, work)
+        return
+    *outer, inner = join_maps(sch, blocks)
+    if outer and (width is None or width >= lanes or points(sizes[:-1]) >= 4 * machine.cores):
         parallel_outer(sch, outer, machine, work)
     else:  # one long axis: chunks of whole cache lines, the last one shorter
-        fused = sch.fuse(*loops) if len(loops) > 1 else inner
+        fused = sch.fuse(*outer, inner) if outer else inner
         if work >= PARALLEL_WORK and machine.cores > 1:
             chunk, _ = sch.split(fused, [None, 16 * lanes])
             sch.parallel(chunk)
@@ -74,8 +84,8 @@ def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
     if not leaf_blocks(sch):
         raise Decline("has no blocks")
     inline_spatial(sch)
-    for block in leaf_blocks(sch):
-        schedule_map(sch, block, machine)
+    for blocks in joinable_maps(sch):
+        schedule_maps(sch, blocks, machine)
     return sch
 
 

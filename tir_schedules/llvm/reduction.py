@@ -7,6 +7,8 @@ added in another order than written.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import tvm_ffi
 from tvm import s_tir
 from tvm.ir import TensorLoad
@@ -14,6 +16,7 @@ from tvm.s_tir.schedule import SBlockRV
 from tvm.tirx import IterVar, PrimFunc, Var
 
 from tir_schedules.llvm.blocks import (
+    RECOMPUTE,
     constant,
     extents,
     inline_spatial,
@@ -32,11 +35,12 @@ from tir_schedules.llvm.lane_reduction import (
     split_tails,
     vectorize_lanes,
 )
+from tir_schedules.llvm.operand_reductions import reductions_of_operands_first
 from tir_schedules.machine import Machine
 from tir_schedules.rule import Decline, Rule
 
-# A producer this cheap is computed again by each of its readers rather than stored.
-_RECOMPUTE = 6
+# Reductions that share a loop over columns: two registers each, or one, leave room for loads.
+_TOGETHER = 4
 
 
 def reads_along_reduced_axis(sch: s_tir.Schedule, block: SBlockRV) -> bool:
@@ -78,28 +82,54 @@ def _over_rows(sch: s_tir.Schedule, block: SBlockRV, machine: Machine, work: int
         vectorize_lanes(sch, stage, 1, machine)
 
 
-def _over_columns(sch: s_tir.Schedule, block: SBlockRV, machine: Machine, work: int) -> None:
-    """Reduce whole vectors of neighbouring results at once."""
-    kept, reduced = split_loops(sch, block)
+def _over_columns(
+    sch: s_tir.Schedule, blocks: Sequence[SBlockRV], machine: Machine, work: int
+) -> None:
+    """Reduce whole vectors of neighbouring results at once, in all of some alike blocks."""
+    kept, reduced = split_loops(sch, blocks[0])
     if not kept:
         return
-    *outer, column = kept
-    lanes = machine.lanes(str(sch.get(block).writes[0].source.dtype))
-    width = constant(sch.get(column).extent)
-    unit = next((u for u in (4 * lanes, 2 * lanes, lanes) if width and width % u == 0), None)
-    if unit is None:
-        sch.reorder(*outer, *reduced, column)
-        parallel_outer(sch, outer, machine, work)
-        if reduced:
-            sch.decompose_reduction(block, reduced[0])
-        return
-    chunk, lane = sch.split(column, [None, unit])
-    sch.reorder(*outer, chunk, *reduced, lane)
-    parallel_outer(sch, [*outer, chunk], machine, work)
-    sch.vectorize(lane)
-    if reduced:
-        init = sch.decompose_reduction(block, reduced[0])
-        sch.vectorize(sch.get_loops(init)[-1])
+    width = constant(sch.get(kept[-1]).extent)
+    lanes = min(machine.lanes(str(sch.get(b).writes[0].source.dtype)) for b in blocks)
+    registers = (4, 2, 1) if len(blocks) == 1 else (2, 1)
+    unit = next((n * lanes for n in registers if width and width % (n * lanes) == 0), None)
+    for block in blocks:
+        kept, reduced = split_loops(sch, block)
+        *outer, column = kept
+        if unit is None:
+            sch.reorder(*outer, *reduced, column)
+        else:
+            chunk, lane = sch.split(column, [None, unit])
+            sch.reorder(*outer, chunk, *reduced, lane)
+    if len(blocks) > 1:
+        sch.merge(*(sch.get_loops(block)[-2] for block in blocks))
+    loops = sch.get_loops(blocks[0])
+    count = len(loops) - len(reduced) - 1
+    parallel_outer(sch, loops[:count], machine, work)
+    steps = [sch.get_loops(block)[-1 - len(reduced)] if reduced else None for block in blocks]
+    for block, step in zip(blocks, steps, strict=True):
+        if unit is not None:
+            sch.vectorize(sch.get_loops(block)[-1])
+        if step is not None:
+            init = sch.decompose_reduction(block, step)
+            if unit is not None:
+                sch.vectorize(sch.get_loops(init)[-1])
+
+
+def _alike_columns(sch: s_tir.Schedule, blocks: Sequence[SBlockRV]) -> list[SBlockRV]:
+    """Return the blocks that reduce over equal loops, none along its innermost result axis."""
+    alike: list[SBlockRV] = []
+    first: list[object] = []
+    for block in blocks:
+        kept, reduced = split_loops(sch, block)
+        sizes = [sch.get(loop).extent for loop in (*kept, *reduced)]
+        plain = len(sch.get(block).writes) == 1 and not reads_along_reduced_axis(sch, block)
+        if not plain or not kept or not reduced or len(alike) == _TOGETHER:
+            continue
+        if not alike or tvm_ffi.structural_equal(sizes, first):
+            alike.append(block)
+            first = sizes
+    return alike if len(alike) > 1 else []
 
 
 def schedule_reduction(sch: s_tir.Schedule, block: SBlockRV, machine: Machine) -> None:
@@ -114,19 +144,32 @@ def schedule_reduction(sch: s_tir.Schedule, block: SBlockRV, machine: Machine) -
     elif reads_along_reduced_axis(sch, block):
         _over_rows(sch, block, machine, work)
     else:
-        _over_columns(sch, block, machine, work)
+        _over_columns(sch, [block], machine, work)
 
 
 def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
     sch = new_schedule(func)
     if any(rule_tag(sch, block) for block in leaf_blocks(sch)):
         raise Decline("has a block with a rule of its own")
-    inline_spatial(sch, recompute_limit=_RECOMPUTE)
+    inline_spatial(sch, recompute_limit=RECOMPUTE)
     sch = split_tails(sch, machine)
     blocks = leaf_blocks(sch)
     if not any(is_reduction(sch, block) for block in blocks):
         raise Decline("has no reduction")
+    together: list[SBlockRV] = []
+    if sum(is_reduction(sch, block) for block in blocks) > 1:
+        sch, first = reductions_of_operands_first(sch)
+        blocks = leaf_blocks(sch)
+        together = _alike_columns(sch, blocks[:first])
+    if together:
+        work = sum(
+            points(extents(sch, sch.get_loops(block))) * work_per_point(sch.get(block).body)
+            for block in together
+        )
+        _over_columns(sch, together, machine, work)
     for block in blocks:
+        if any(block.same_as(done) for done in together):
+            continue
         if is_reduction(sch, block):
             schedule_reduction(sch, block, machine)
         elif is_spatial(sch, block):

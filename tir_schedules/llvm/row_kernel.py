@@ -12,6 +12,7 @@ from tvm.s_tir.schedule import SBlockRV
 from tvm.tirx import Expr, IterVar, PrimFunc
 
 from tir_schedules.llvm.blocks import (
+    RECOMPUTE,
     constant,
     extents,
     inline_spatial,
@@ -29,8 +30,6 @@ from tir_schedules.llvm.lane_reduction import accumulate_in_lanes, split_tails, 
 from tir_schedules.machine import Machine
 from tir_schedules.rule import Decline, Rule
 
-# Recomputing up to this many operations a point is cheaper than storing and loading the row.
-_RECOMPUTE = 6
 # Row buffers up to this size live on the stack.
 _STACK_BYTES = 16 << 10
 
@@ -63,7 +62,7 @@ def count_row_loops(sch: s_tir.Schedule, out: SBlockRV, reduction: SBlockRV) -> 
     return count
 
 
-def _vectorize_map(sch: s_tir.Schedule, block: SBlockRV, depth: int, machine: Machine) -> None:
+def vectorize_map(sch: s_tir.Schedule, block: SBlockRV, depth: int, machine: Machine) -> None:
     """Vectorize the innermost of the loops below `depth`; LLVM does it where a tail is left."""
     loops = sch.get_loops(block)[depth:]
     if not loops:
@@ -76,7 +75,7 @@ def _vectorize_map(sch: s_tir.Schedule, block: SBlockRV, depth: int, machine: Ma
         sch.vectorize(lane)
 
 
-def _keep_on_stack(sch: s_tir.Schedule, block: SBlockRV, depth: int) -> None:
+def keep_on_stack(sch: s_tir.Schedule, block: SBlockRV, depth: int) -> None:
     """Move the row buffer of `block` to the stack when it is small."""
     row = extents(sch, sch.get_loops(block)[depth:])
     if None not in row and 4 * points(row) <= _STACK_BYTES:
@@ -87,7 +86,7 @@ def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
     sch = new_schedule(func)
     if any(rule_tag(sch, block) for block in leaf_blocks(sch)):
         raise Decline("has a block with a rule of its own")
-    inline_spatial(sch, recompute_limit=_RECOMPUTE)
+    inline_spatial(sch, recompute_limit=RECOMPUTE)
     sch = split_tails(sch, machine)
     blocks = leaf_blocks(sch)
     reductions = [block for block in blocks if is_reduction(sch, block)]
@@ -117,12 +116,12 @@ def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
     for block in reversed(inner):
         sch.compute_at(block, row)
     for block in inner:
-        _keep_on_stack(sch, block, 1)
+        keep_on_stack(sch, block, 1)
         if is_reduction(sch, block):
             vectorize_lanes(sch, block, 1, machine)
         else:
-            _vectorize_map(sch, block, 1, machine)
-    _vectorize_map(sch, out, 1, machine)
+            vectorize_map(sch, block, 1, machine)
+    vectorize_map(sch, out, 1, machine)
     return sch
 
 

@@ -19,6 +19,7 @@ def llvm_rules() -> list[Rule]:
         pool,
         reduction,
         row_kernel,
+        row_results,
         transpose,
         winograd_rule,
     )
@@ -32,6 +33,7 @@ def llvm_rules() -> list[Rule]:
         matmul.RULE,
         batch_matmul.RULE,
         pool.RULE,
+        row_results.RULE,  # several results a row, such as mean and variance
         row_kernel.RULE,  # softmax, layer norm: reductions of one row, then maps over it
         reduction.RULE,
         transpose.RULE,

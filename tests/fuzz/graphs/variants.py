@@ -57,7 +57,7 @@ def choose_variant(seed: str, mode: str) -> Variant:
     unoptimized = mode == "passes" and rng.random() < 0.1
     if mode == "memory" and rng.random() < 0.8:
         # Every operator a kernel of its own: more tensors to place, and kernels that graphs share.
-        return Variant(off=("fuse_operators",))
+        return Variant(off=("fuse_operators", "fuse_siblings"))
     if way < 0.35:
         return Variant(unoptimized=unoptimized)
     if way < 0.7:
