@@ -77,8 +77,8 @@ def test_stale_reads_show_as_poison(path: Path, monkeypatch) -> None:
     """A buffer that the planner thinks dead one step early is poisoned before its last reader."""
     real = plan_memory.analyze_live_ranges
 
-    def short(bindings, result):
-        live = real(bindings, result)
+    def short(*arguments):
+        live = real(*arguments)
         for storage in live.storages:
             if storage.planned and storage.upper > storage.lower + 2:
                 storage.upper -= 1
