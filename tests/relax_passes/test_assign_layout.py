@@ -97,8 +97,8 @@ def test_the_stem_and_odd_channel_counts_take_smaller_blocks() -> None:
     attrs = conv.attrs
     assert (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout)) == (
         "NCHW3c",
-        "OIHW3i4o",
-        "NCHW4c",
+        "OIHW3i6o",
+        "NCHW6c",
     )
 
 
