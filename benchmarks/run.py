@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import zoo
+from benchmarks.core_share import claim_cores
 from benchmarks.markdown_table import render_markdown
 
 RESULTS = Path(__file__).parent / "results"
@@ -130,6 +131,7 @@ def _failed(name: str, threads: int, reason: str) -> dict[str, Any]:
 
 def _worker(options: argparse.Namespace) -> None:
     """Measure one model at one thread count and write the row as JSON."""
+    claim_cores()
     name, threads = options.worker, options.threads[0]
     path = zoo.onnx_path(name)
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +13,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from benchmarks import run, zoo
+from benchmarks import core_share, run, zoo
 from benchmarks.example_feeds import example_feeds
 from benchmarks.markdown_table import render_markdown
 
@@ -124,3 +127,20 @@ def test_the_table_shows_ratios_failures_and_the_arena():
     assert "| a | 1 | 3.0 | schedule 2.0, lower 1.0 | 12 | - |" in text
     assert "| a | 1 | 8.00 | - | 2.00 | 2.00 | 1.000 |" in text
     assert "torch" not in text
+
+
+def test_a_measuring_process_takes_a_session_of_its_own():
+    code = "import os; from benchmarks.core_share import claim_cores; print(claim_cores())"
+    code += "; print(os.getsid(0) == os.getpid())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    raised, alone = done.stdout.split()
+    assert alone == "True"
+    share = Path("/proc/self/autogroup")
+    if share.exists() and os.geteuid() == 0:
+        assert raised == "True"
+
+
+def test_no_share_of_cores_is_no_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(core_share, "_AUTOGROUP", tmp_path / "missing" / "autogroup")
+    monkeypatch.setattr(core_share.os, "getsid", lambda _: core_share.os.getpid())
+    assert not core_share.claim_cores()
