@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,10 @@ class Attended:
     biased: relax.Expr
     probabilities: relax.Expr
 
+    def rounded(self, emit: Emit, dtype: str) -> Attended:
+        """Return the same in another dtype."""
+        return Attended(*(_cast(emit, getattr(self, field.name), dtype) for field in fields(self)))
+
 
 def attend(
     emit: Emit,
@@ -63,6 +67,9 @@ def attend(
 ) -> Attended:
     """Return softmax(softcap(scale * q k') + bias) v.
 
+    float16 is computed in float32 and rounded once: within one unit in the last place of what any
+    choice of roundings between the steps gives.
+
     Args:
         emit: Binds an intermediate result.
         q: Queries (batch, heads, queries, head size), a float dtype.
@@ -77,6 +84,14 @@ def attend(
         narrow_softmax: Takes the place of the softmax, and is given the scores as they are.
     """
     dtype = _dtype(q)
+    if dtype == "float16":
+        found = attend(
+            emit, *(_cast(emit, x, "float32") for x in (q, k, v)),
+            scale=scale, softcap=softcap, may_be_masked=may_be_masked, precision=precision,
+            bias=None if bias is None else _cast(emit, bias, "float32"),
+            sink=None if sink is None else _cast(emit, sink, "float32"),
+        )  # fmt: skip
+        return found.rounded(emit, dtype)
     batch, heads, queries, size = _shape(q)
     groups, keys, width = _shape(k)[1], _shape(k)[2], _shape(v)[3]
     stacked = groups != heads

@@ -82,7 +82,7 @@ def _by_steps(
         softcap=float(op.attr("softcap", 0.0)),
         bias=bias, may_be_masked=may_be_masked,
         precision=precision,
-        narrow_softmax=narrow_softmax if precision in computation.NARROW else None,
+        narrow_softmax=narrow_softmax if precision == "bfloat16" else None,
     )  # fmt: skip
     stages = (result.raw, result.capped, result.biased, result.probabilities)
     return result.output, stages[int(op.attr("qk_matmul_output_mode", 0))]

@@ -125,6 +125,17 @@ def test_inputs_of_rank_3() -> None:
     _check("Attention", inputs, 3, q_num_heads=H, kv_num_heads=G)
 
 
+def test_half_precision_is_rounded_once() -> None:
+    q, k, v = (x.astype("float16") for x in _heads())
+    scores = q.astype("float64") @ k.astype("float64").transpose(0, 1, 3, 2) / np.sqrt(D)
+    shares = np.exp(scores - scores.max(-1, keepdims=True))
+    exact = shares / shares.sum(-1, keepdims=True) @ v.astype("float64")
+    model, given = _model("Attention", [q, k, v])
+    compiled = relaxc.compile(model, threads=1, progress=False)
+    result = np.asarray(compiled(**given)).astype("float64")
+    np.testing.assert_allclose(result, exact, rtol=1.01 * 2**-11, atol=1e-6)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
 def test_other_floats(dtype: str) -> None:
     inputs = [x.astype(dtype) for x in _heads()]
