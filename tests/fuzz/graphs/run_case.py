@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import tvm
+import tvm_ffi
 from tvm import relax, tirx
 
 from relax_passes.pass_base import PassContext
@@ -175,13 +176,7 @@ def _judge_memory(recipe: Recipe, mod: tvm.IRModule, variant: Variant) -> str:
     scheduled = variant.apply(cached_pipeline()).until("schedule").run(mod, ctx)
     planned = Pipeline({"memory": cached_pipeline().phases["memory"]}).run(scheduled, ctx)
     machine = build_cached(planned, ctx, checked=True)
-    # The same kernels without a plan: those of the planned module, which take any offset.
-    kernels = {var.name_hint: f for var, f in planned.functions.items()}
-    functions = {
-        var: kernels.get(var.name_hint, func) if isinstance(func, tirx.PrimFunc) else func
-        for var, func in scheduled.functions.items()
-    }
-    unplanned = build_cached(tvm.IRModule(functions, attrs=scheduled.attrs), ctx, checked=True)
+    unplanned = build_cached(_without_plan(scheduled, planned, ctx), ctx, checked=True)
     for call, base in enumerate([*_sizes(recipe), _sizes(recipe)[0]]):
         values = symbol_values(recipe, base)
         inputs = input_arrays(recipe, values, call)
@@ -193,6 +188,38 @@ def _judge_memory(recipe: Recipe, mod: tvm.IRModule, variant: Variant) -> str:
             if a.dtype != b.dtype or a.shape != b.shape or a.tobytes() != b.tobytes():
                 return f"call {call}, symbols {values}: result {i} differs with planning off"
     return ""
+
+
+def _without_plan(scheduled: tvm.IRModule, planned: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
+    """Return the scheduled module with every tensor allocated on its own."""
+    memory = cached_pipeline().phases["memory"]
+    if _joins_parts(scheduled):
+        # Only the planner can write parts of a concatenation; here it copies them.
+        apart = Pipeline({"memory": memory}).with_options(
+            "plan_memory", reuse=False, in_place=False, join=False
+        )
+        return apart.run(scheduled, ctx)
+    # The kernels are those of the planned module, which take any offset.
+    kernels = {var.name_hint: f for var, f in planned.functions.items()}
+    functions = {
+        var: kernels.get(var.name_hint, func) if isinstance(func, tirx.PrimFunc) else func
+        for var, func in scheduled.functions.items()
+    }
+    return tvm.IRModule(functions, attrs=scheduled.attrs)
+
+
+def _joins_parts(mod: tvm.IRModule) -> bool:
+    """Tell whether a concatenation is left without a kernel."""
+    concat, found = tvm.ir.Op.get("relax.concat"), []
+
+    def visit(call: tvm.ir.Call) -> None:
+        if call.op == concat:
+            found.append(call)
+
+    for func in mod.functions.values():
+        if isinstance(func, relax.Function):
+            tvm_ffi.structural_walk(func.body, (tvm.ir.Call, visit), order="pre")
+    return bool(found)
 
 
 _JUDGES = {"passes": _judge_passes, "onnx": _judge_onnx, "memory": _judge_memory}

@@ -22,7 +22,7 @@ from tests.fuzz.graphs.shrink import candidates, shrink
 from tests.fuzz.graphs.variants import NotIdempotent, Variant, choose_variant, run_twice
 from tests.relax_passes.pass_checks import context
 
-SAMPLE = {"passes": 12, "onnx": 12, "memory": 60}
+SAMPLE = {"passes": 100, "onnx": 50, "memory": 300}
 LARGEST = {"passes": 8, "onnx": 8, "memory": 8}
 
 
