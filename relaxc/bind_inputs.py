@@ -103,7 +103,7 @@ def check_input(spec: TensorSpec, value: Any, sizes: dict[str, tuple[int, str]])
 def to_tensor(value: Any, kind: str, device: Any) -> Any:
     """Return `value` as a TVM tensor on `device`: contiguous, aligned, without a copy if it is."""
     if kind == "torch":
-        value = _canonical(value.detach().resolve_conj().resolve_neg().contiguous())
+        value = canonical(value.detach().resolve_conj().resolve_neg().contiguous())
         if value.device.type == "cpu" and device.dlpack_device_type() == 1:
             if value.data_ptr() % _ALIGNMENT:
                 value = value.clone()
@@ -121,7 +121,7 @@ def to_tensor(value: Any, kind: str, device: Any) -> Any:
         if _is_compact(value) and value.data_ptr() % _ALIGNMENT == 0:
             return _move(value, device)
         value = value.numpy()
-    array = _canonical(np.asarray(value, order="C"))
+    array = canonical(np.asarray(value, order="C"))
     pointer = array.__array_interface__["data"][0]
     if device.dlpack_device_type() == 1 and pointer % _ALIGNMENT == 0 and array.flags.writeable:
         tensor = _from_dlpack_or_none(array)
@@ -152,13 +152,24 @@ def _from_dlpack_or_none(value: Any) -> Any:
     return tensor if _is_compact(tensor) else None
 
 
-def _canonical(array: Any) -> Any:
+def canonical(array: Any) -> Any:
     """Return a contiguous array with the strides its shape implies, without a copy.
 
     NumPy and torch call an array contiguous whatever the stride of an axis of one element, or of
     any axis of an empty array; the generated code compares every stride.
     """
+    if 0 in array.shape and kind_of(array) == "torch":
+        return array.as_strided(array.shape, _implied_strides(array.shape))
     return array.reshape(-1).reshape(array.shape)
+
+
+def _implied_strides(shape: Sequence[int]) -> list[int]:
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.insert(0, step)
+        step *= size
+    return strides
 
 
 def _is_compact(tensor: Any) -> bool:

@@ -140,6 +140,14 @@ class CompiledModel:
             arrays = [bound.write(s, a) for s, a in zip(self.outputs, arrays, strict=True)]
         return arrays[0] if single else tuple(arrays)
 
+    def entry(self) -> tuple[Any, Any]:
+        """Return the function that this thread calls, unchecked, and the device it runs on.
+
+        It takes TVM tensors, or torch tensors, that are contiguous, aligned to 64 bytes, and of the
+        inputs' dtypes and shapes. Nothing checks that.
+        """
+        return self._machine("main")
+
     def bind_outputs(self, *args: Any, **named: Any) -> None:
         """Have this thread's calls write outputs into arrays of the caller, and return these.
 

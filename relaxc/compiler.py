@@ -98,6 +98,31 @@ def compile(  # the name is the public API's
         return job.compile(imported, buckets, versions)
 
 
+def compile_imported(
+    imported: ImportedModel,
+    *,
+    target: str | Mapping[str, Any] | Target = "llvm",
+    precision: str = "float32",
+    threads: int | None = None,
+    debug: bool = False,
+    passes: Pipeline | None = None,
+    dump_dir: str | Path | None = None,
+) -> CompiledModel:
+    """Compile a graph that a frontend has imported; the options are those of `compile`.
+
+    Raises:
+        InvalidInput: If an option does not fit.
+        CompileError: If a phase fails; the cause is chained.
+    """
+    check_options(imported.module, precision, None, threads, passes)
+    count = threads or available_cores()
+    dump_path = prepare_dump_dir(dump_dir)
+    with phase_progress(False) as show:
+        resolved = resolve_target(target, count)
+        job = _Job(resolved, count, precision, debug, passes, dump_path, show, _PhaseClock())
+        return job.compile(imported, Buckets(), {})
+
+
 def import_source(
     source: Any, example_inputs: Any = None, dynamic_shapes: Any = None
 ) -> ImportedModel:

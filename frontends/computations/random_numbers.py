@@ -1,14 +1,15 @@
 """Random numbers from a counter, so that every element is independent of threads and order.
 
 The generator is Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
-SC 2011): element number i of a draw with key `seed` is a function of (seed, i) alone.
+SC 2011): element number i of a draw with key `seed` is a function of (seed, i) alone. A key is a
+number, or a tensor int64 (1,) that holds it at run time.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from tvm import te, tirx
 
@@ -27,8 +28,14 @@ _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 _ROUNDS = 10
 
+Key: TypeAlias = "int | te.Tensor"
 
-def _philox(counter: Any, seed: int) -> list[Any]:
+
+def _inputs(seed: Key) -> list[te.Tensor]:
+    return [] if isinstance(seed, int) else [seed]
+
+
+def _philox(counter: Any, seed: Any) -> list[Any]:
     """State the rounds for one counter value; return its four random 32-bit words (as uint64)."""
 
     def word(value: int) -> Any:
@@ -39,7 +46,12 @@ def _philox(counter: Any, seed: int) -> list[Any]:
     state = [
         Scalar(value, "uint64") for value in (number & low, number >> word(32), word(0), word(0))
     ]
-    key = [Scalar(word((seed >> shift) & 0xFFFFFFFF), "uint64") for shift in (0, 32)]
+    if isinstance(seed, int):
+        halves = [word((seed >> shift) & 0xFFFFFFFF) for shift in (0, 32)]
+    else:
+        whole = as_dtype(seed, "uint64")
+        halves = [whole & low, whole >> word(32)]
+    key = [Scalar(half, "uint64") for half in halves]
     with serial(_ROUNDS):
         first = Scalar(state[0]() * word(_MULTIPLIERS[0]), "uint64")
         second = Scalar(state[2]() * word(_MULTIPLIERS[1]), "uint64")
@@ -58,15 +70,16 @@ def _unit(high: Any, low: Any) -> Any:
     return as_dtype(bits, "float64") * tirx.const(2.0**-53, "float64")
 
 
-def _draw(dims: Sequence[Any], dtype: str, seed: int, value: Callable[[list[Any]], Any]) -> Any:
+def _draw(dims: Sequence[Any], dtype: str, seed: Key, value: Callable[[list[Any]], Any]) -> Any:
     def body(ins: list[Any], outs: list[Any]) -> None:
+        key = seed if isinstance(seed, int) else ins[0][0]
         with parallel(product(dims)) as place:
-            outs[0][place] = as_dtype(value(_philox(place, seed)), dtype)
+            outs[0][place] = as_dtype(value(_philox(place, key)), dtype)
 
-    return kernel([], [(dims, dtype)], body, "random")[0]
+    return kernel(_inputs(seed), [(dims, dtype)], body, "random")[0]
 
 
-def uniform(dims: Sequence[Any], dtype: str, low: float, high: float, seed: int) -> te.Tensor:
+def uniform(dims: Sequence[Any], dtype: str, low: float, high: float, seed: Key) -> te.Tensor:
     """Return a tensor of shape `dims`, uniformly distributed over [low, high).
 
     Rounding to a narrow dtype may give `high` itself.
@@ -78,7 +91,7 @@ def uniform(dims: Sequence[Any], dtype: str, low: float, high: float, seed: int)
     return _draw(dims, dtype, seed, value)
 
 
-def normal(dims: Sequence[Any], dtype: str, mean: float, scale: float, seed: int) -> te.Tensor:
+def normal(dims: Sequence[Any], dtype: str, mean: float, scale: float, seed: Key) -> te.Tensor:
     """Return a tensor of shape `dims`, normally distributed (Box and Muller's transform)."""
 
     def value(words: list[Any]) -> Any:
@@ -88,19 +101,20 @@ def normal(dims: Sequence[Any], dtype: str, mean: float, scale: float, seed: int
     return _draw(dims, dtype, seed, value)
 
 
-def bernoulli(x: te.Tensor, dtype: str, seed: int) -> te.Tensor:
+def bernoulli(x: te.Tensor, dtype: str, seed: Key) -> te.Tensor:
     """Return 1 with the probability that `x` gives for each element, else 0."""
 
     def body(ins: list[Any], outs: list[Any]) -> None:
+        key = seed if isinstance(seed, int) else ins[1][0]
         with parallel(product(x.shape)) as place:
-            words = _philox(place, seed)
+            words = _philox(place, key)
             drawn = _unit(words[0], words[1]) < as_dtype(ins[0][place], "float64")
             outs[0][place] = as_dtype(drawn, dtype)
 
-    return kernel([x], [(x.shape, dtype)], body, "bernoulli")[0]
+    return kernel([x, *_inputs(seed)], [(x.shape, dtype)], body, "bernoulli")[0]
 
 
-def multinomial(logits: te.Tensor, number: int, dtype: str, seed: int) -> te.Tensor:
+def multinomial(logits: te.Tensor, number: int, dtype: str, seed: Key) -> te.Tensor:
     """Return classes drawn with replacement, with probabilities softmax(logits).
 
     Args:
@@ -112,6 +126,7 @@ def multinomial(logits: te.Tensor, number: int, dtype: str, seed: int) -> te.Ten
     rows, classes = logits.shape
 
     def body(ins: list[Any], outs: list[Any]) -> None:
+        key = seed if isinstance(seed, int) else ins[1][0]
         with parallel(rows) as row:
 
             def wide(c: Any) -> Any:
@@ -123,7 +138,7 @@ def multinomial(logits: te.Tensor, number: int, dtype: str, seed: int) -> te.Ten
             with serial(classes) as c:
                 total.set(total() + tirx.exp(wide(c) - top()))
             with serial(number) as draw:
-                words = _philox(row * number + draw, seed)
+                words = _philox(row * number + draw, key)
                 rest = Scalar(_unit(words[0], words[1]) * total(), "float64")
                 chosen = Scalar(index(-1))
                 likely = Scalar(index(0))  # rounding may leave a rest beyond the last class
@@ -136,4 +151,4 @@ def multinomial(logits: te.Tensor, number: int, dtype: str, seed: int) -> te.Ten
                     rest.set(rest() - weight())
                 outs[0][row, draw] = as_dtype(tirx.Select(chosen() < 0, likely(), chosen()), dtype)
 
-    return kernel([logits], [((rows, number), dtype)], body, "multinomial")[0]
+    return kernel([logits, *_inputs(seed)], [((rows, number), dtype)], body, "multinomial")[0]

@@ -198,3 +198,21 @@ def max_places(
         return flat(n, c, places)
 
     return te.compute(maxima.shape, element, name="max_places")
+
+
+def within_plane(places: te.Tensor, x: te.Tensor) -> te.Tensor:
+    """Return flat places in `x` (n, c, *spatial) as flat places in their own plane."""
+    size: Any = index(1)
+    for dim in x.shape[2:]:
+        size = size * dim
+    return te.compute(places.shape, lambda *i: tirx.floormod(places(*i), size), name="within_plane")
+
+
+def scaled_sum_pool(x: te.Tensor, windows: Windows, divisor: int) -> te.Tensor:
+    """Return the sum of each window over a number, (n, c, *outputs)."""
+    total, dtype = sum_pool(x, windows), str(x.dtype)
+    return te.compute(
+        total.shape,
+        lambda *i: (total(*i) / tirx.const(divisor, str(total.dtype))).astype(dtype),
+        name="scaled_sum_pool",
+    )

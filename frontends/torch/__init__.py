@@ -14,20 +14,28 @@ __all__ = ["import_torch"]
 
 
 def import_torch(
-    source: Any, example_inputs: tuple[Any, ...] | None = None, *, dynamic_shapes: Any = None
+    source: Any,
+    example_inputs: tuple[Any, ...] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    keep_params: bool = False,
 ) -> ImportedModel:
     """Import a `torch.nn.Module` in eval mode, or a `torch.export.ExportedProgram`.
+
+    A buffer or input that the module writes to is returned as one more output, `new_<name>`; such
+    a buffer is an input too, `<name>` with underscores for dots, after the module's own inputs.
 
     Args:
         source: The module or the exported program.
         example_inputs: Positional example tensors; needed for a module.
         dynamic_shapes: As `torch.export.export` takes it; a plain string names a dimension.
+        keep_params: Parameters and buffers become inputs, named as above, instead of constants.
 
     Raises:
-        InvalidModel: The module is in training mode, has no example inputs, cannot be exported,
-            or changes its own buffers.
+        InvalidModel: The module is in training mode, has no example inputs, or cannot be
+            exported.
         UnsupportedOperator: Some ATen operators have no converter; the message lists all of them.
     """
     from frontends.torch.importer import import_exported_program
 
-    return import_exported_program(source, example_inputs, dynamic_shapes)
+    return import_exported_program(source, example_inputs, dynamic_shapes, keep_params)

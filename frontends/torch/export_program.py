@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -14,25 +16,48 @@ _ATEN = torch.ops.aten
 
 # Operators outside the core set that stay whole: Relax has them whole, and the decomposed form
 # would have to be recognized again (attention, norms, activations, matmul of any rank, resize).
-KEPT_WHOLE = (
-    _ATEN.linear.default,
-    _ATEN.matmul.default,
-    _ATEN.scaled_dot_product_attention.default,
-    _ATEN.layer_norm.default,
-    _ATEN.rms_norm.default,
-    _ATEN.instance_norm.default,
-    _ATEN.gelu.default,
-    _ATEN.silu.default,
-    _ATEN.hardswish.default,
-    _ATEN.hardsigmoid.default,
-    _ATEN.softplus.default,
-    _ATEN.mish.default,
-    _ATEN.adaptive_avg_pool1d.default,
-    _ATEN.adaptive_avg_pool2d.default,
-    _ATEN.roll.default,
-    _ATEN.upsample_bilinear2d.vec,
-    _ATEN.upsample_nearest2d.vec,
-    _ATEN.upsample_bicubic2d.vec,
+KEPT_WHOLE = tuple(
+    getattr(getattr(_ATEN, name), overload)
+    for name, overload in (
+        ("linear", "default"),
+        ("matmul", "default"),
+        ("scaled_dot_product_attention", "default"),
+        ("layer_norm", "default"),
+        ("rms_norm", "default"),
+        ("instance_norm", "default"),
+        ("gelu", "default"),
+        ("silu", "default"),
+        ("hardswish", "default"),
+        ("hardsigmoid", "default"),
+        ("softplus", "default"),
+        ("mish", "default"),
+        ("roll", "default"),
+        ("col2im", "default"),
+        ("masked_fill", "Scalar"),
+        ("reflection_pad1d", "default"),
+        ("reflection_pad2d", "default"),
+        ("reflection_pad3d", "default"),
+        ("replication_pad2d", "default"),
+        ("replication_pad3d", "default"),
+        ("adaptive_avg_pool1d", "default"),
+        ("adaptive_avg_pool2d", "default"),
+        ("lstm", "input"),
+        ("gru", "input"),
+        ("rnn_tanh", "input"),
+        ("rnn_relu", "input"),
+        ("upsample_linear1d", "vec"),
+        ("upsample_bilinear2d", "vec"),
+        ("upsample_trilinear3d", "vec"),
+        ("upsample_nearest1d", "vec"),
+        ("upsample_nearest2d", "vec"),
+        ("upsample_nearest3d", "vec"),
+        ("_upsample_nearest_exact1d", "vec"),
+        ("_upsample_nearest_exact2d", "vec"),
+        ("_upsample_nearest_exact3d", "vec"),
+        ("upsample_bicubic2d", "vec"),
+        ("_upsample_bilinear2d_aa", "vec"),
+        ("_upsample_bicubic2d_aa", "vec"),
+    )
 )
 
 
@@ -43,23 +68,39 @@ def export_core_aten(
 
     Raises:
         InvalidModel: `source` is neither a module nor an exported program, is in training mode,
-            lacks example inputs, cannot be traced, or writes to its own buffers.
+            lacks example inputs, or cannot be traced.
     """
     program = source if isinstance(source, ExportedProgram) else None
     if program is None:
         program = _export(source, example_inputs, dynamic_shapes)
-    table = torch.export.default_decompositions()
-    for operator in KEPT_WHOLE:
-        table.pop(operator, None)
-    program = program.run_decompositions(table)
-    written = sorted(program.graph_signature.buffers_to_mutate.values())
-    if written:
-        raise InvalidModel(
-            "the module writes to its own buffers, and a compiled model keeps no state: "
-            + ", ".join(written),
-            tensor=written[0],
-        )
+    program = program.run_decompositions(decompositions())
     return program
+
+
+def decompositions() -> dict[Any, Any]:
+    """Return torch's decompositions to the core ATen set, without those of `KEPT_WHOLE`."""
+    table = torch.export.default_decompositions()
+    for kept in KEPT_WHOLE:
+        table.pop(kept, None)
+    return table
+
+
+@contextlib.contextmanager
+def keep_composites_whole() -> Iterator[None]:
+    """Have tracing leave the operators of `KEPT_WHOLE` whole that torch composes of others.
+
+    torch takes such an operator apart before a table of decompositions is asked, but while
+    `torch.export` decomposes; this is what it does then. They have no gradients meanwhile.
+    """
+    from torch.export.exported_program import _override_composite_implicit_decomp
+
+    composites = {
+        kept: lambda *args, **kwargs: NotImplemented
+        for kept in KEPT_WHOLE
+        if torch._C._dispatch_has_kernel_for_dispatch_key(kept.name(), "CompositeImplicitAutograd")
+    }
+    with _override_composite_implicit_decomp(composites):
+        yield
 
 
 def _export(

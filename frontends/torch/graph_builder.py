@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import tvm
-from tvm import relax
+from tvm import relax, te
 from tvm.sym import Analyzer
 
-from frontends.errors import UnsupportedOperator
+from frontends.computations.checked_indices import NAME as CHECK
+from frontends.computations.checked_indices import checked_indices
+from frontends.computations.exact_reshape import exact_reshape
+from frontends.errors import InvalidModel, UnsupportedOperator
 from frontends.torch.symbolic_shapes import Size, SymbolTable
 
 # What an ATen argument becomes: a Relax expression, a constant still held by torch, or a scalar.
@@ -28,15 +33,22 @@ _NUMPY_DTYPES = {
 }
 
 
+_GOLDEN = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio: multiples are far apart
+
+
 class GraphBuilder:
     """Emits Relax operators for one ATen node after the other.
 
     Attributes:
         node: The node being converted.
+        seed: The input that keys random operators, int64 (1,); None fixes their keys.
     """
 
-    def __init__(self, block: relax.BlockBuilder, symbols: SymbolTable) -> None:
+    def __init__(
+        self, block: relax.BlockBuilder, symbols: SymbolTable, seed: relax.Expr | None = None
+    ) -> None:
         """Build into `block`, whose function and dataflow scopes the importer opens."""
+        self.seed, self._draws = seed, 0
         self._block = block
         self._symbols = symbols
         self._constants: dict[int, tuple[torch.Tensor, relax.Expr]] = {}
@@ -53,6 +65,12 @@ class GraphBuilder:
     def result_shape(self) -> list[Size]:
         """The shape of the node's (first) result."""
         return self._symbols.shape(self._fake.shape)
+
+    @property
+    def scalar_result(self) -> Size | None:
+        """The node's result as a size, where it is an integer; None otherwise."""
+        value = self.node.meta["val"]
+        return self._symbols.size(value) if isinstance(value, int | torch.SymInt) else None
 
     @property
     def _fake(self) -> torch.Tensor:
@@ -73,7 +91,9 @@ class GraphBuilder:
         elif isinstance(value, bool | int | float):
             return relax.const(value, dtype or self.dtype)
         elif isinstance(value, torch.SymInt):
-            raise self.unsupported("a symbolic size used as a tensor's value")
+            expr = self.size_tensor(self._symbols.size(value))
+        elif isinstance(value, torch.SymFloat | torch.SymBool):
+            raise self.unsupported("a symbolic float or bool used as a tensor's value")
         else:
             expr = value
         return expr if dtype is None or expr.ty.dtype == dtype else self.cast(expr, dtype)
@@ -99,17 +119,143 @@ class GraphBuilder:
         """Bind `expr` to a new variable and return it; the variable knows its type."""
         return self._block.emit(expr)
 
+    def te(
+        self,
+        compute: Callable[..., Any],
+        *tensors: relax.Expr,
+        name: str = "",
+        dims: Sequence[Size] | None = None,
+    ) -> relax.Var:
+        """Emit the kernel that a tensor expression describes: for operators that Relax lacks.
+
+        `compute` gets a TE tensor for each of `tensors` and then, if `dims` is given, their list:
+        a kernel has symbols of its own, so `compute` must not use the graph's.
+        """
+        hint = name or str(self.node.target).split(".")[1]
+        extra = [] if dims is None else [list(dims)]
+        return self._block.emit_te(
+            compute, *tensors, *extra, primfunc_name_hint=hint, name_hint=hint
+        )
+
+    def parts(self, together: relax.Expr, count: int) -> list[relax.Expr]:
+        """Return the first `count` tensors of a kernel with several results."""
+        return [self.emit(relax.TupleGetItem(together, place)) for place in range(count)]
+
+    def define_sizes(self, numbers: relax.Expr, sizes: Sequence[Size]) -> None:
+        """Read sizes that only the data decides: the symbols in `sizes` take their values here.
+
+        Args:
+            numbers: An int64 vector; a run fails where it differs from `sizes`.
+            sizes: As many sizes; symbols not seen before are defined.
+        """
+        read = relax.op.call_pure_packed(
+            "vm.builtin.tensor_to_shape", numbers, ty_args=relax.ShapeType(ndim=len(sizes))
+        )
+        name = f"{self.node.name}_sizes"
+        self._symbols.define(sizes)
+        self._block.match_cast(self.emit(read), relax.ShapeType(list(sizes)), name)
+
+    def is_undefined(self, size: Size) -> bool:
+        """Tell whether a size is a symbol that neither an input nor a run's data has given yet."""
+        return self._symbols.is_undefined(size)
+
+    def fix_size(self, size: Size, value: int) -> None:
+        """Note that a size which torch took for unknown is a number."""
+        self._symbols.fix(size, value)
+
+    def checked(self, indices: Value, sizes: Sequence[Size]) -> relax.Expr:
+        """Return integer indices so that each is in range or the run fails.
+
+        Args:
+            indices: Integers; i fits an axis of n elements if -n <= i < n.
+            sizes: The axes that the columns of its last axis index, or the one axis of all indices.
+
+        Raises:
+            InvalidModel: If a constant index is out of range.
+        """
+        static = all(isinstance(size, int) for size in sizes)
+        if isinstance(indices, torch.Tensor) and static:
+            self.check_constant([indices], [min(sizes)] if len(sizes) > 1 else sizes)
+            return self.tensor(indices)
+        x = self.tensor(indices)
+        if x.ty.dtype not in ("int32", "int64"):
+            x = self.cast(x, "int64")
+        message = f"{self.node.target}: an index is out of range for axes of size " + ", ".join(
+            map(str, sizes)
+        )
+
+        def compute(places: te.Tensor, dims: Sequence[Size] = tuple(sizes)) -> te.Tensor:
+            return checked_indices(places, list(dims), message + source_line(self.node))
+
+        shape = self.shape(x)
+        flat = x if shape else self.reshape(x, [1])
+        found = self.te(compute, flat, name=CHECK, dims=None if static else sizes)
+        return self.reshape(found, shape)
+
+    def check_constant(self, indices: Sequence[torch.Tensor], sizes: Sequence[Size]) -> None:
+        """Refuse constant indices that are out of range.
+
+        Raises:
+            InvalidModel: Naming the index.
+        """
+        for places, size in zip(indices, sizes, strict=True):
+            if places.numel() and isinstance(size, int):
+                low, high = int(places.min()), int(places.max())
+                if low < -size or high >= size:
+                    wrong = low if low < -size else high
+                    raise InvalidModel(
+                        f"index {wrong} is out of range for {size} elements"
+                        f"{source_line(self.node)}",
+                        node=self.node.name,
+                    )
+
+    def random_key(self) -> relax.Expr:
+        """Return the key of the node's draw, int64 (1,): no two nodes have the same one."""
+        self._draws += 1
+        step = (self._draws * _GOLDEN + (1 << 63)) % (1 << 64) - (1 << 63)
+        own = relax.const(np.asarray([step]), "int64")
+        if self.seed is None:
+            return own
+        return self.emit(relax.op.bitwise_xor(self.seed, own))
+
+    def operand(self, place: int) -> torch.Tensor:
+        """Return what torch knows of an operand: shape, strides and dtype, no elements."""
+        argument = self.node.args[place]
+        assert isinstance(argument, torch.fx.Node)
+        return argument.meta["val"]
+
+    def size_tensor(self, size: Size) -> relax.Expr:
+        """Return a size as a rank-0 int64 tensor."""
+        if isinstance(size, int):
+            return relax.const(size, "int64")
+        # The tensor form of a shape is the only operator that makes a number of a symbolic size.
+        return self.reshape(self.emit(relax.op.shape_to_tensor(relax.ShapeExpr([size]))), [])
+
     def cast(self, x: relax.Expr, dtype: str) -> relax.Expr:
         """Cast `x`; float to bool compares with zero, as torch does."""
         if dtype == "bool":
             return self.emit(relax.op.not_equal(x, relax.const(0, x.ty.dtype)))
         return self.emit(relax.op.astype(x, dtype))
 
-    def reshape(self, x: relax.Expr, shape: list[Size]) -> relax.Expr:
-        """Reshape `x`, or return it as it is where the shape is the same."""
-        if same_shape(self.shape(x), shape):
+    def reshape(self, x: relax.Expr, shape: Sequence[Size]) -> relax.Expr:
+        """Reshape `x`, or return it as it is where the shape is the same; one size may be -1."""
+        wanted = list(shape)
+        if same_shape(self.shape(x), wanted):
             return x
-        return self.emit(relax.op.reshape(x, shape))
+        if any(isinstance(size, int) and size == -1 for size in wanted):
+            return self.emit(relax.op.reshape(x, wanted))
+        return self.emit(exact_reshape(x, relax.ShapeExpr(wanted)))
+
+    def rows(self, x: relax.Expr, axis: int) -> relax.Expr:
+        """Return `x` as (outer, length of `axis`, inner): a view."""
+        shape = self.shape(x) or [1]
+        return self.reshape(x, [product(shape[:axis]), shape[axis], product(shape[axis + 1 :])])
+
+    def broadcast(self, x: relax.Expr, shape: Sequence[Size]) -> relax.Expr:
+        """Broadcast `x` to `shape`, or return it as it is where it has that shape."""
+        if same_shape(self.shape(x), list(shape)):
+            return x
+        return self.emit(relax.op.broadcast_to(x, list(shape)))
 
     def permute(self, x: relax.Expr, axes: list[int]) -> relax.Expr:
         """Permute the axes of `x`; an identity costs nothing."""
@@ -125,12 +271,16 @@ class GraphBuilder:
             relax.op.strided_slice(x, [axis], [begin], [end], [step], assume_inbound=True)
         )
 
-    def fit(self, x: relax.Expr) -> relax.Expr:
-        """Cut trailing elements so that `x` has the node's result shape.
+    def is_read(self, place: int) -> bool:
+        """Tell whether anything reads one of the node's several results."""
+        return any(user.args[1] == place for user in self.node.users)
+
+    def fit(self, x: relax.Expr, shape: Sequence[Size]) -> relax.Expr:
+        """Cut trailing elements so that `x` has `shape`.
 
         Rounding rules differ at a window's far edge (`ceil_mode`); the extra windows are last.
         """
-        for axis, (have, want) in enumerate(zip(self.shape(x), self.result_shape, strict=True)):
+        for axis, (have, want) in enumerate(zip(self.shape(x), shape, strict=True)):
             if isinstance(have, int) and isinstance(want, int) and have > want:
                 x = self.slice_axis(x, axis, 0, want)
         return x
@@ -182,6 +332,14 @@ class GraphBuilder:
 def dtype_name(dtype: torch.dtype) -> str:
     """Return TVM's name of a torch dtype."""
     return str(dtype).removeprefix("torch.")
+
+
+def product(sizes: Sequence[Size]) -> Size:
+    """Return the number of elements of a shape."""
+    total: Size = 1
+    for size in sizes:
+        total = total * size
+    return total
 
 
 def same_shape(left: list[Size], right: list[Size]) -> bool:

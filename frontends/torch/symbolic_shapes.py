@@ -38,6 +38,22 @@ class SymbolTable:
         """`names` gives the user's name of a torch symbol, such as {"s77": "batch"}."""
         self._names = names
         self._variables: dict[str, tirx.Var] = {}
+        self._defined: set[tirx.Var] = set()
+        self._fixed: dict[str, int] = {}
+
+    def define(self, sizes: Any) -> None:
+        """Note that sizes have a value from here on: an input's, or what a run has counted."""
+        self._defined.update(size for size in sizes if isinstance(size, tirx.Var))
+
+    def fix(self, symbol: Size, value: int) -> None:
+        """Note that a symbol turned out to be a number: from here on it is that number."""
+        for name, variable in self._variables.items():
+            if variable is symbol:
+                self._fixed[name] = value
+
+    def is_undefined(self, size: Size) -> bool:
+        """Tell whether a size is a symbol that nothing has defined yet."""
+        return isinstance(size, tirx.Var) and size not in self._defined
 
     def upper_bounds(self, ranges: Mapping[Any, Any]) -> dict[str, int]:
         """Return the greatest size of each symbol, by the user's name, where there is one.
@@ -69,6 +85,8 @@ class SymbolTable:
             return int(expr)
         if expr.is_Symbol:
             name = str(expr)
+            if name in self._fixed:
+                return self._fixed[name]
             if name not in self._variables:
                 self._variables[name] = tirx.Var(self._names.get(name, name), "int64")
             return self._variables[name]
@@ -80,7 +98,39 @@ class SymbolTable:
         if kind in ("Pow", "PowByNatural") and expr.args[1].is_Integer and expr.args[1] > 0:
             base = self._convert(expr.args[0])
             return functools.reduce(operator.mul, [base] * int(expr.args[1]))
+        if kind in ("TruncToInt", "FloorToInt", "CeilToInt", "RoundToInt"):
+            return self._rounded(expr.args[0], kind)
         raise InvalidModel(f"a size of the form {expr} is not supported")
+
+    def _rounded(self, expr: Any, kind: str) -> Size:
+        """Return a real expression as an integer: by integers alone where its factor is one."""
+        if type(expr).__name__ == "Mul" and len(expr.args) == 2 and expr.args[0].is_Float:
+            factor, rest = float(expr.args[0]), expr.args[1]
+            if factor.is_integer() and type(rest).__name__ == "ToFloat":
+                return self._convert(rest.args[0]) * int(factor)
+        rounding = {
+            "TruncToInt": tirx.trunc,
+            "FloorToInt": tirx.floor,
+            "CeilToInt": tirx.ceil,
+            "RoundToInt": tirx.nearbyint,
+        }[kind]
+        return tirx.Cast("int64", rounding(self._real(expr)))
+
+    def _real(self, expr: Any) -> tvm.ir.Expr:
+        """Return an expression of floats as float64."""
+        kind = type(expr).__name__
+        if expr.is_number:
+            return tirx.const(float(expr), "float64")
+        if kind == "ToFloat":
+            return tirx.Cast("float64", _as_expr(self._convert(expr.args[0])))
+        if kind in ("IntTrueDiv", "FloatTrueDiv"):
+            left, right = (self._real(arg) for arg in expr.args)
+            return left / right
+        if kind in ("Add", "Mul"):
+            return functools.reduce(_NARY[kind], [self._real(arg) for arg in expr.args])
+        if expr.is_integer:
+            return tirx.Cast("float64", _as_expr(self._convert(expr)))
+        raise InvalidModel(f"a size computed by {expr} is not supported")
 
 
 def _as_expr(size: Size) -> tvm.ir.Expr:

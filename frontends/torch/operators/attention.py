@@ -30,6 +30,8 @@ def attention(
     A row whose scores are all masked gives zeros, as in torch, not NaN. With `enable_gqa` the
     heads, axis -3, of key and value may be fewer: groups of query heads share them.
     """
+    if dropout_p > 0:
+        raise b.unsupported("dropout")
     operands = [b.tensor(each) for each in (query, key, value)]
     shapes = [b.shape(each) for each in operands]
     length, total = shapes[0][-2], shapes[1][-2]

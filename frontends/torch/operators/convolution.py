@@ -6,6 +6,8 @@ from typing import Any
 
 from tvm import relax
 
+from frontends.computations.convolution import convolve_transposed
+from frontends.computations.window_pool import Windows
 from frontends.torch.graph_builder import GraphBuilder, Value
 from frontends.torch.registry import converter
 
@@ -41,14 +43,17 @@ def convolution(
     if unbatched:
         data = b.emit(relax.op.expand_dims(data, 0))
     pads = _spread(padding, rank)
-    arguments = {
+    arguments: dict[str, Any] = {
         "strides": _spread(stride, rank),
         "padding": (*pads, *pads),
         "dilation": _spread(dilation, rank),
         "groups": groups,
     }
-    if transposed:
-        arguments["output_padding"] = _spread(output_padding, rank)
+    extra = _spread(output_padding, rank)
+    if transposed and any(e >= s for e, s in zip(extra, arguments["strides"], strict=True)):
+        result = _longer_transposed(b, data, kernel, arguments, extra)
+    elif transposed:
+        arguments["output_padding"] = extra
         result = b.emit(_CONV_TRANSPOSE[rank](data, kernel, **arguments))
     else:
         result = b.emit(_CONV[rank](data, kernel, **arguments))
@@ -56,6 +61,29 @@ def convolution(
         channels = b.reshape(b.tensor(bias), [1, -1, *[1] * rank])
         result = b.emit(relax.op.add(result, channels))
     return b.emit(relax.op.squeeze(result, [0])) if unbatched else result
+
+
+def _longer_transposed(
+    b: GraphBuilder,
+    data: relax.Expr,
+    kernel: relax.Expr,
+    arguments: dict[str, Any],
+    extra: tuple[int, ...],
+) -> relax.Expr:
+    """Transposed convolution with more output than Relax's operator takes: its own kernel."""
+    rank = len(extra)
+    strides, dilations = arguments["strides"], arguments["dilation"]
+    pads, taps = arguments["padding"][:rank], b.static_shape(kernel)[2:]
+    outputs = [
+        (size - 1) * strides[a] - 2 * pads[a] + dilations[a] * (taps[a] - 1) + 1 + extra[a]
+        for a, size in enumerate(b.shape(data)[2:])
+    ]
+    return b.te(
+        lambda x, w, dims: convolve_transposed(
+            x, w, Windows(taps, strides, dilations, pads, dims), arguments["groups"]
+        ),
+        data, kernel, name="conv_transpose", dims=outputs,
+    )  # fmt: skip
 
 
 def _spread(value: Any, rank: int) -> tuple[int, ...]:

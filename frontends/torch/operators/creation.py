@@ -29,6 +29,8 @@ def full_like(b: GraphBuilder, x: Value, fill_value: Value, **_options: Any) -> 
     "aten.empty_like.default",
     "aten.new_zeros.default",
     "aten.new_empty.default",
+    "aten.empty_strided.default",
+    "aten.empty_permuted.default",
 )
 def zeros(b: GraphBuilder, *_size: Any, **_options: Any) -> relax.Expr:
     """A tensor of zeros; also where torch leaves the contents open."""
@@ -39,6 +41,14 @@ def zeros(b: GraphBuilder, *_size: Any, **_options: Any) -> relax.Expr:
 def ones(b: GraphBuilder, *_size: Any, **_options: Any) -> relax.Expr:
     """A tensor of ones."""
     return full(b, None, 1)
+
+
+@converter("aten.fill.Scalar", "aten.fill.Tensor")
+def fill(b: GraphBuilder, x: Value, value: Value) -> relax.Expr:
+    """A tensor of one value in the shape and dtype of another."""
+    if isinstance(value, relax.Expr):
+        return b.broadcast(b.tensor(value, b.dtype), b.result_shape)
+    return full(b, None, value)
 
 
 @converter("aten.scalar_tensor.default")

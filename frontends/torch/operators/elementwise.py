@@ -303,6 +303,19 @@ def _near_zero(
     return relax.op.where(lost, x, b.emit(relax.op.where(near, small, large)))
 
 
+@converter("aten.round.decimals")
+def round_decimals(b: GraphBuilder, x: Value, *, decimals: int) -> relax.Expr:
+    """Round to so many decimals, halves to even; negative ones count before the point."""
+    value = b.tensor(x, b.dtype)
+    if not is_float(b.dtype):
+        return value
+    factor = relax.const(10.0 ** abs(decimals), b.dtype)
+    grow, shrink = relax.op.multiply, relax.op.divide
+    if decimals < 0:
+        grow, shrink = shrink, grow
+    return shrink(b.emit(relax.op.round(b.emit(grow(value, factor)))), factor)
+
+
 @converter("aten.isnan.default")
 def isnan(b: GraphBuilder, x: Value) -> relax.Expr:
     """Whether each element is NaN."""

@@ -1,4 +1,4 @@
-"""Reading and writing elements at computed places."""
+"""Reading elements at computed places, each of which lies in its axis or the run fails."""
 
 from __future__ import annotations
 
@@ -8,29 +8,54 @@ import numpy as np
 import torch
 from tvm import relax
 
-from frontends.torch.graph_builder import GraphBuilder, Value
+from frontends.computations.gather import gather as gather_slices
+from frontends.computations.gather import gather_elements
+from frontends.torch.graph_builder import GraphBuilder, Size, Value, product
+from frontends.torch.operators.data_dependent import mask_places
 from frontends.torch.registry import converter
-from frontends.torch.symbolic_shapes import Size
 
 
 @converter("aten.embedding.default")
 def embedding(b: GraphBuilder, weight: Value, indices: Value, *_training: Any) -> relax.Expr:
     """Rows of `weight` [V, E] at `indices` [...]: [..., E]."""
-    return relax.op.take(b.tensor(weight), b.tensor(indices), axis=0)
+    return _take(b, b.tensor(weight), indices, 0)
 
 
 @converter("aten.index_select.default")
 def index_select(b: GraphBuilder, x: Value, dim: int, index: Value) -> relax.Expr:
-    """The slices of one axis at the places in `index`."""
+    """The slices of one axis at the places in `index`, a vector or one number."""
     data = b.tensor(x)
-    return relax.op.take(data, b.tensor(index), axis=b.axis(dim, data.ty.ndim))
+    if data.ty.ndim == 0:  # all its places are 0
+        return data
+    axis = b.axis(dim, data.ty.ndim)
+    places = b.reshape(b.tensor(index), [-1])
+    return _take(b, data, places, axis)
+
+
+def _take(b: GraphBuilder, data: relax.Expr, indices: Value, axis: int) -> relax.Expr:
+    """Slices of one axis; the axis is replaced by the shape of `indices`."""
+    places = b.checked(indices, [b.shape(data)[axis]])
+    return b.te(lambda x, i: gather_slices(x, i, axis), data, places, name="take")
 
 
 @converter("aten.gather.default")
 def gather(b: GraphBuilder, x: Value, dim: int, index: Value, **_grad: Any) -> relax.Expr:
     """out[i][j][k] = x[index[i][j][k]][j][k] for dim 0, and so on."""
-    data = b.tensor(x)
-    return relax.op.gather_elements(data, b.tensor(index), axis=b.axis(dim, data.ty.ndim))
+    data, places = b.tensor(x), b.tensor(index)
+    if data.ty.ndim == 0:
+        return b.broadcast(data, b.shape(places))
+    if places.ty.ndim == 0:
+        places = b.reshape(places, [1])
+    axis = b.axis(dim, data.ty.ndim)
+    places = b.checked(places, [b.shape(data)[axis]])
+    found = b.te(lambda x, i: gather_elements(x, i, axis), data, places, name="gather")
+    return b.reshape(found, b.result_shape)
+
+
+@converter("aten.take.default")
+def take(b: GraphBuilder, x: Value, index: Value) -> relax.Expr:
+    """Elements of the flattened tensor."""
+    return _take(b, b.reshape(b.tensor(x), [-1]), index, 0)
 
 
 @converter("aten.index.Tensor")
@@ -50,127 +75,64 @@ def index(b: GraphBuilder, x: Value, indices: Any) -> relax.Expr:
     data = b.permute(data, [*rest[:front], *axes, *rest[front:]])
     shape = b.shape(data)
     sizes = shape[front : front + len(axes)]
-    merged = b.reshape(data, [*shape[:front], _product(sizes), *shape[front + len(axes) :]])
-    linear = _linear_index(b, [places[axis] for axis in axes], sizes)
-    return relax.op.take(merged, linear, axis=front)
+    merged = b.reshape(data, [*shape[:front], product(sizes), *shape[front + len(axes) :]])
+    linear = linear_index(b, [places[axis] for axis in axes], sizes)
+    found = b.te(lambda x, i: gather_slices(x, i, front), merged, linear, name="index")
+    return b.reshape(found, b.result_shape)
 
 
 def _expand_masks(b: GraphBuilder, indices: list[Value]) -> list[Value]:
-    """Replace every constant boolean mask by one index tensor for each axis it covers."""
+    """Replace every boolean mask by one index tensor for each axis it covers.
+
+    How often a mask holds that is only known at run time is read then, into a new symbol.
+    """
     places: list[Value] = []
     for place in indices:
-        known = isinstance(place, torch.Tensor)
-        if known and place.dtype in (torch.bool, torch.uint8):
-            places.extend(place.nonzero(as_tuple=True))
-        elif place is not None and not known and place.ty.dtype == "bool":
-            raise b.unsupported("a mask that is only known at run time (the result's size varies)")
+        if place is None:
+            places.append(place)
+        elif isinstance(place, torch.Tensor):
+            masked = place.dtype in (torch.bool, torch.uint8)
+            found = place.nonzero(as_tuple=True) if masked else [place]
+            for size in b.result_shape if masked else []:
+                if b.is_undefined(size):  # torch does not look at the elements of a constant
+                    b.fix_size(size, found[0].numel())
+            places.extend(found)
+        elif place.ty.dtype in ("bool", "uint8"):
+            places.extend(mask_places(b, place, _mask_count(b)))
         else:
             places.append(place)
     return places
 
 
-def _linear_index(b: GraphBuilder, places: list[Value], sizes: list[Size]) -> relax.Expr:
-    """Return sum(place * stride) with negative places counted from the end."""
+def _mask_count(b: GraphBuilder) -> Size:
+    """Return the size that a mask gives the result: its one symbol without a value so far."""
+    new = [size for size in b.result_shape if b.is_undefined(size)]
+    if len(new) != 1:
+        raise b.unsupported("a mask known only at run time, whose count is no size of the result")
+    return new[0]
+
+
+def linear_index(b: GraphBuilder, places: list[Value], sizes: list[Size]) -> relax.Expr:
+    """Return sum(place * stride) as int64, each place in range or the run fails."""
     constants = [p for p in places if isinstance(p, torch.Tensor)]
     if len(constants) == len(places) and all(isinstance(size, int) for size in sizes):
-        arrays = [np.asarray(p) % size for p, size in zip(constants, sizes, strict=True)]
+        b.check_constant(constants, sizes)
+        arrays = [np.asarray(p) % max(n, 1) for p, n in zip(constants, sizes, strict=True)]
         arrays = list(np.broadcast_arrays(*arrays))
-        return relax.const(np.ravel_multi_index(arrays, sizes).astype("int64"))
+        strides = np.cumprod([1, *sizes[:0:-1]])[::-1]
+        linear = sum(a.astype("int64") * int(n) for a, n in zip(arrays, strides, strict=True))
+        return relax.const(np.asarray(linear), "int64")
     total: relax.Expr | None = None
     for place, size in zip(places, sizes, strict=True):
-        term = _from_front(b, b.tensor(place), size)
+        checked = b.checked(place, [size])
+        term = checked if checked.ty.dtype == "int64" else b.cast(checked, "int64")
         if total is None:
             total = term
         else:
-            scaled = b.emit(relax.op.multiply(total, _size_tensor(b, size)))
+            scaled = b.emit(relax.op.multiply(total, b.size_tensor(size)))
             total = b.emit(relax.op.add(scaled, term))
     assert total is not None
     return total
-
-
-def _from_front(b: GraphBuilder, place: relax.Expr, size: Size) -> relax.Expr:
-    wide = place if place.ty.dtype == "int64" else b.cast(place, "int64")
-    negative = b.emit(relax.op.less(wide, relax.const(0, "int64")))
-    shifted = b.emit(relax.op.add(wide, _size_tensor(b, size)))
-    return b.emit(relax.op.where(negative, shifted, wide))
-
-
-def _size_tensor(b: GraphBuilder, size: Size) -> relax.Expr:
-    """Return a size as a rank-0 int64 tensor."""
-    if isinstance(size, int):
-        return relax.const(size, "int64")
-    # The tensor form of a shape is the only operator that makes a number of a symbolic size.
-    return b.reshape(b.emit(relax.op.shape_to_tensor(relax.ShapeExpr([size]))), [])
-
-
-def _product(sizes: list[Size]) -> Size:
-    total: Size = 1
-    for size in sizes:
-        total = total * size
-    return total
-
-
-@converter("aten.scatter.src", "aten.scatter.value")
-def scatter(b: GraphBuilder, x: Value, dim: int, index: Value, src: Value) -> relax.Expr:
-    """X with src written at `index` along one axis."""
-    return _scatter(b, x, dim, index, src, "update")
-
-
-@converter("aten.scatter_add.default")
-def scatter_add(b: GraphBuilder, x: Value, dim: int, index: Value, src: Value) -> relax.Expr:
-    """X with src added at `index` along one axis; repeated places add up."""
-    return _scatter(b, x, dim, index, src, "add")
-
-
-def _scatter(
-    b: GraphBuilder, x: Value, dim: int, index: Value, src: Value, reduction: str
-) -> relax.Expr:
-    data, places = b.tensor(x), b.tensor(index)
-    updates = b.tensor(src, b.dtype)
-    shape = b.shape(places)
-    if updates.ty.ndim == 0:
-        updates = b.emit(relax.op.broadcast_to(updates, shape))
-    for axis, size in enumerate(shape):  # torch reads only the part of src that index covers
-        if updates.ty.shape.values[axis] != size:
-            updates = b.slice_axis(updates, axis, 0, size)
-    axis = b.axis(dim, data.ty.ndim)
-    return relax.op.scatter_elements(data, places, updates, axis=axis, reduction=reduction)
-
-
-@converter("aten.slice_scatter.default")
-def slice_scatter(
-    b: GraphBuilder,
-    x: Value,
-    src: Value,
-    dim: int = 0,
-    start: int | None = None,
-    end: int | None = None,
-    step: int = 1,
-) -> relax.Expr:
-    """X with src written over x[start:end:step] of one axis."""
-    data, patch = b.tensor(x), b.tensor(src, b.dtype)
-    axis = b.axis(dim, data.ty.ndim)
-    length = b.static(b.shape(data)[axis])
-    places = range(length)[slice(start, end, step)]
-    if len(places) == length:
-        return patch
-    if step != 1:
-        raise b.unsupported(f"step {step}")
-    parts = [b.slice_axis(data, axis, 0, places.start)] if places.start else []
-    parts.append(patch)
-    if places.stop < length:
-        parts.append(b.slice_axis(data, axis, places.stop, length))
-    return relax.op.concat(parts, axis=axis)
-
-
-@converter("aten.select_scatter.default")
-def select_scatter(b: GraphBuilder, x: Value, src: Value, dim: int, index: int) -> relax.Expr:
-    """X with src written over x[index] of one axis."""
-    data = b.tensor(x)
-    axis = b.axis(dim, data.ty.ndim)
-    place = index % b.static(b.shape(data)[axis])
-    patch = b.emit(relax.op.expand_dims(b.tensor(src, b.dtype), axis))
-    return slice_scatter(b, data, patch, axis, place, place + 1)
 
 
 @converter("aten.tril.default")
@@ -183,14 +145,3 @@ def tril(b: GraphBuilder, x: Value, diagonal: int = 0) -> relax.Expr:
 def triu(b: GraphBuilder, x: Value, diagonal: int = 0) -> relax.Expr:
     """The upper triangle of each matrix, zeros below."""
     return relax.op.triu(b.tensor(x), diagonal)
-
-
-@converter("aten.topk.default")
-def topk(
-    b: GraphBuilder, x: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
-) -> tuple[relax.Expr, relax.Expr]:
-    """The k greatest (or least) elements along an axis in order, and where they are."""
-    data = b.tensor(x)
-    axis = b.axis(dim, data.ty.ndim)
-    both = b.emit(relax.op.topk(data, k, axis, "both", largest, dtype="int64"))
-    return b.emit(relax.TupleGetItem(both, 0)), b.emit(relax.TupleGetItem(both, 1))

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from tvm import relax
 
-from frontends.torch.graph_builder import GraphBuilder, Value
+from frontends.torch.graph_builder import GraphBuilder, Size, Value, product
 from frontends.torch.registry import converter
 
 
@@ -21,9 +21,9 @@ def batch_norm(
     running_var: Value,
     momentum: float,
     eps: float,
-) -> tuple[relax.Expr, None, None]:
-    """Normalize channels (axis 1) with the running statistics."""
-    gamma, beta = _affine(b, weight, bias, [running_mean.shape[0]])
+) -> tuple[relax.Expr, relax.Expr, relax.Expr]:
+    """Normalize channels (axis 1) with the running statistics; two empty tensors stand for new."""
+    gamma, beta = _affine(b, weight, bias, b.shape(b.tensor(running_mean)))
     result = relax.op.nn.batch_norm(
         b.tensor(x),
         gamma,
@@ -35,7 +35,8 @@ def batch_norm(
         momentum=momentum,
         training=False,
     )
-    return b.emit(relax.TupleGetItem(b.emit(result), 0)), None, None
+    empty = b.emit(relax.op.zeros(relax.ShapeExpr([0]), b.dtype))
+    return b.emit(relax.TupleGetItem(b.emit(result), 0)), empty, empty
 
 
 @converter("aten.layer_norm.default")
@@ -57,9 +58,12 @@ def layer_norm(
 @converter("aten.native_layer_norm.default")
 def native_layer_norm(
     b: GraphBuilder, x: Value, normalized_shape: Any, weight: Value, bias: Value, eps: float
-) -> tuple[relax.Expr, None, None]:
-    """Layer norm; the mean and reciprocal deviation it also returns are for training only."""
-    return b.emit(layer_norm(b, x, normalized_shape, weight, bias, eps)), None, None
+) -> tuple[relax.Expr, relax.Expr | None, relax.Expr | None]:
+    """Layer norm, the mean and the reciprocal deviation of each row."""
+    data = b.tensor(x)
+    axes = list(range(data.ty.ndim - len(normalized_shape), data.ty.ndim))
+    result = b.emit(layer_norm(b, x, normalized_shape, weight, bias, eps))
+    return result, *_statistics(b, data, axes, eps, keepdims=True)
 
 
 @converter("aten.native_group_norm.default")
@@ -68,12 +72,12 @@ def group_norm(
     x: Value,
     weight: Value,
     bias: Value,
-    N: int,
+    N: Any,
     C: int,
-    HxW: int,
+    HxW: Any,
     group: int,
     eps: float,
-) -> tuple[relax.Expr, None, None]:
+) -> tuple[relax.Expr, relax.Expr | None, relax.Expr | None]:
     """Normalize each group of channels over its channels and all spatial axes."""
     gamma, beta = _affine(b, weight, bias, [C])
     data = b.tensor(x)
@@ -86,7 +90,107 @@ def group_norm(
         axes=list(range(2, data.ty.ndim)),
         epsilon=eps,
     )
-    return b.emit(result), None, None
+    grouped = [b.size(N), group, product([C // group, b.size(HxW)])]
+    statistics = _statistics(b, data, [2], eps, keepdims=False, shape=grouped)
+    return b.emit(result), *statistics
+
+
+def _statistics(
+    b: GraphBuilder,
+    data: relax.Expr,
+    axes: list[int],
+    eps: float,
+    *,
+    keepdims: bool,
+    shape: list[Size] | None = None,
+) -> tuple[relax.Expr | None, relax.Expr | None]:
+    """Return the mean and 1 / sqrt(variance + eps) over axes, where the node's results are read."""
+    if not (b.is_read(1) or b.is_read(2)):
+        return None, None
+    rows = data if shape is None else b.reshape(data, shape)
+    mean = b.emit(relax.op.mean(rows, axes, keepdims))
+    variance = b.emit(relax.op.variance(rows, axes, keepdims))
+    shifted = b.emit(relax.op.add(variance, relax.const(eps, b.dtype)))
+    return mean, b.emit(relax.op.rsqrt(shifted))
+
+
+@converter(
+    "aten._native_batch_norm_legit.default", "aten._native_batch_norm_legit_functional.default"
+)
+def batch_norm_training(
+    b: GraphBuilder,
+    x: Value,
+    weight: Value,
+    bias: Value,
+    running_mean: Value,
+    running_var: Value,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Any, ...]:
+    """Normalize channels with the batch's own statistics, and move the running ones towards them.
+
+    The running variance is the unbiased one. Without `training` this is `batch_norm`.
+    """
+    old = [b.tensor(part) for part in (running_mean, running_var)]
+    if not training:
+        result = batch_norm(b, x, weight, bias, running_mean, running_var, momentum, eps)[0]
+        empty = relax.op.zeros(relax.ShapeExpr([0]), b.dtype)
+        return result, b.emit(empty), b.emit(empty), *old
+    result, mean, variance = _batch_statistics(b, x, weight, bias, eps)
+    data = b.tensor(x)
+    count = product([n for axis, n in enumerate(b.shape(data)) if axis != 1])
+    size = b.cast(b.size_tensor(count), b.dtype)
+    less = b.emit(relax.op.subtract(size, relax.const(1, b.dtype)))
+    unbiased = b.emit(relax.op.multiply(variance, b.emit(relax.op.divide(size, less))))
+    moved = [
+        b.emit(
+            relax.op.add(
+                b.emit(relax.op.multiply(before, relax.const(1 - momentum, b.dtype))),
+                b.emit(relax.op.multiply(now, relax.const(momentum, b.dtype))),
+            )
+        )
+        for before, now in zip(old, (mean, unbiased), strict=True)
+    ]
+    return result, mean, _reciprocal_deviation(b, variance, eps), *moved
+
+
+@converter("aten._native_batch_norm_legit.no_stats")
+def batch_norm_without_running_statistics(
+    b: GraphBuilder,
+    x: Value,
+    weight: Value,
+    bias: Value,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[relax.Expr, relax.Expr, relax.Expr]:
+    """Normalize channels with the batch's own statistics."""
+    result, mean, variance = _batch_statistics(b, x, weight, bias, eps)
+    return result, mean, _reciprocal_deviation(b, variance, eps)
+
+
+def _batch_statistics(
+    b: GraphBuilder, x: Value, weight: Value, bias: Value, eps: float
+) -> tuple[relax.Expr, relax.Expr, relax.Expr]:
+    """Return the normalized tensor, and the mean and biased variance of each channel."""
+    data = b.tensor(x)
+    axes = [axis for axis in range(data.ty.ndim) if axis != 1]
+    columns = [1, b.shape(data)[1], *[1] * (data.ty.ndim - 2)]
+    mean = b.emit(relax.op.mean(data, axes))
+    variance = b.emit(relax.op.variance(data, axes))
+    centred = b.emit(relax.op.subtract(data, b.reshape(mean, columns)))
+    scale = b.reshape(_reciprocal_deviation(b, variance, eps), columns)
+    result = b.emit(relax.op.multiply(centred, scale))
+    if weight is not None:
+        result = b.emit(relax.op.multiply(result, b.reshape(b.tensor(weight), columns)))
+    if bias is not None:
+        result = b.emit(relax.op.add(result, b.reshape(b.tensor(bias), columns)))
+    return result, mean, variance
+
+
+def _reciprocal_deviation(b: GraphBuilder, variance: relax.Expr, eps: float) -> relax.Expr:
+    return b.emit(relax.op.rsqrt(b.emit(relax.op.add(variance, relax.const(eps, b.dtype)))))
 
 
 @converter("aten.instance_norm.default")

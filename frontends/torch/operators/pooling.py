@@ -1,18 +1,23 @@
-"""Pooling over two spatial axes (one-dimensional pooling arrives as two-dimensional)."""
+"""Pooling over one to three spatial axes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from tvm import relax
 
-from frontends.torch.graph_builder import GraphBuilder, Value
+from frontends.computations import window_pool
+from frontends.computations.adaptive_pool import adaptive_average, adaptive_maximum
+from frontends.torch.graph_builder import GraphBuilder, Size, Value
 from frontends.torch.registry import converter
 
+_MAX = {1: relax.op.nn.max_pool1d, 2: relax.op.nn.max_pool2d, 3: relax.op.nn.max_pool3d}
+_AVERAGE = {1: relax.op.nn.avg_pool1d, 2: relax.op.nn.avg_pool2d, 3: relax.op.nn.avg_pool3d}
 
-@converter("aten.max_pool2d_with_indices.default")
-def max_pool2d(
+
+@converter("aten.max_pool2d_with_indices.default", "aten.max_pool3d_with_indices.default")
+def max_pool(
     b: GraphBuilder,
     x: Value,
     kernel_size: Any,
@@ -20,25 +25,43 @@ def max_pool2d(
     padding: Any = 0,
     dilation: Any = 1,
     ceil_mode: bool = False,
-) -> tuple[relax.Expr, None]:
-    """The maximum of each window; the indices, which only training reads, are not computed."""
-    kernel, pads = _pair(kernel_size), _pair(padding)
-    data, unbatched = _batched(b, x)
-    result = b.emit(
-        relax.op.nn.max_pool2d(
-            data,
-            pool_size=kernel,
-            strides=_pair(stride) if stride else kernel,
-            padding=(*pads, *pads),
-            dilation=_pair(dilation),
-            ceil_mode=ceil_mode,
-        )
+) -> tuple[relax.Expr, relax.Expr | None]:
+    """The maximum of each window and, if asked for, its place in the plane."""
+    rank = 3 if "pool3d" in str(b.node.target) else 2
+    kernel, pads = _spread(kernel_size, rank), _spread(padding, rank)
+    strides = _spread(stride, rank) if stride else kernel
+    dilations = _spread(dilation, rank)
+    data = _batched(b, x, rank)
+    outputs = b.result_shape[-rank:]
+    windows = window_pool.Windows(kernel, strides, dilations, pads, outputs)
+    if b.dtype.startswith("float"):
+        raw = _MAX[rank](data, kernel, strides, (*pads, *pads), dilations, ceil_mode)
+        values = b.fit(_unbatched(b, b.emit(raw), rank), b.result_shape)
+    else:
+        raw = b.te(
+            lambda t, dims: window_pool.max_pool(t, _over(windows, dims)), data,
+            name="max_pool", dims=outputs,
+        )  # fmt: skip
+        values = _unbatched(b, raw, rank)
+    if not b.is_read(1):
+        return values, None
+    places = b.te(
+        lambda t, m, dims: window_pool.max_places(t, m, _over(windows, dims), column_major=False),
+        data, _batched(b, values, rank), name="max_pool_places", dims=outputs,
+    )  # fmt: skip
+    planes = b.te(lambda p, t: window_pool.within_plane(p, t), places, data, name="plane_places")
+    return values, _unbatched(b, planes, rank)
+
+
+def _over(windows: window_pool.Windows, outputs: Sequence[Any]) -> window_pool.Windows:
+    """Return windows for a kernel that has been handed its `outputs`."""
+    return window_pool.Windows(
+        windows.kernel, windows.strides, windows.dilations, windows.begin, outputs
     )
-    return b.fit(_unbatched(b, result, unbatched)), None
 
 
-@converter("aten.avg_pool2d.default")
-def avg_pool2d(
+@converter("aten.avg_pool1d.default", "aten.avg_pool2d.default", "aten.avg_pool3d.default")
+def avg_pool(
     b: GraphBuilder,
     x: Value,
     kernel_size: Any,
@@ -48,76 +71,45 @@ def avg_pool2d(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> relax.Expr:
-    """The mean of each window, over `divisor_override` elements where that is given."""
-    kernel, pads = _pair(kernel_size), _pair(padding)
-    strides = _pair(stride) if stride else kernel
-    data, unbatched = _batched(b, x)
-    if not ceil_mode and divisor_override is None:
-        result = b.emit(
-            relax.op.nn.avg_pool2d(
-                data,
-                pool_size=kernel,
-                strides=strides,
-                padding=(*pads, *pads),
-                count_include_pad=count_include_pad,
-            )
-        )
-        return _unbatched(b, result, unbatched)
-    return _unbatched(
-        b,
-        _sum_over_divisor(b, data, kernel, strides, pads, count_include_pad, divisor_override),
-        unbatched,
-    )
+    """The mean of each window, over `divisor_override` elements where that is given.
 
-
-def _sum_over_divisor(
-    b: GraphBuilder,
-    data: relax.Expr,
-    kernel: tuple[int, int],
-    strides: tuple[int, int],
-    pads: tuple[int, int],
-    count_include_pad: bool,
-    divisor_override: int | None,
-) -> relax.Expr:
-    """Average the zero-padded input over whole windows, then correct each window's divisor.
-
-    With `ceil_mode` a last window may hang over the padded edge; torch divides it by the elements
-    within the padding only. The divisor depends on the window's place alone, so it is a constant.
+    With `ceil_mode` a last window may hang over the padded edge; it is divided by the elements
+    within the padding only.
     """
-    sizes = b.static_shape(data)[2:]
-    outs = [b.static(size) for size in b.result_shape[-2:]]
-    axes = list(zip(sizes, outs, kernel, strides, pads, strict=True))
-    after = [max((out - 1) * s + k - size - p, 0) for size, out, k, s, p in axes]
-    padded = relax.op.nn.pad(data, [0, 0, 0, 0, pads[0], after[0], pads[1], after[1]])
-    means = b.emit(relax.op.nn.avg_pool2d(b.emit(padded), pool_size=kernel, strides=strides))
-    for axis, out in enumerate(outs):
-        means = b.slice_axis(means, axis + 2, 0, out) if b.shape(means)[axis + 2] != out else means
-    area = kernel[0] * kernel[1]
-    if divisor_override is not None:
-        return b.emit(relax.op.multiply(means, relax.const(area / divisor_override, b.dtype)))
-    counts = [_window_counts(*axis, count_include_pad) for axis in axes]
-    factor = area / (counts[0][:, None] * counts[1][None, :])
-    return b.emit(relax.op.multiply(means, relax.const(factor.astype(b.dtype)[None, None])))
+    rank = int(str(b.node.target).split("avg_pool")[1][0])
+    kernel, pads = _spread(kernel_size, rank), _spread(padding, rank)
+    strides = _spread(stride, rank) if stride else kernel
+    data = _batched(b, x, rank)
+    if not ceil_mode and divisor_override is None and b.dtype.startswith("float"):
+        result = _AVERAGE[rank](
+            data, kernel, strides, (*pads, *pads), count_include_pad=count_include_pad
+        )
+        return _unbatched(b, b.emit(result), rank)
+    outputs, sizes = b.result_shape[-rank:], b.shape(data)[2:]
+    windows = window_pool.Windows(kernel, strides, [1] * rank, pads, outputs)
+    low = [-width if count_include_pad else 0 for width in pads]
 
+    def compute(t: Any, dims: list[Any]) -> Any:
+        over = _over(windows, dims[:rank])
+        if divisor_override is not None:
+            return window_pool.scaled_sum_pool(t, over, divisor_override)
+        ends = [
+            size + (width if count_include_pad else 0)
+            for size, width in zip(dims[rank:], pads, strict=True)
+        ]
+        return window_pool.average_pool(t, over, low, ends)
 
-def _window_counts(
-    size: int, out: int, kernel: int, stride: int, pad: int, count_include_pad: bool
-) -> np.ndarray:
-    """Return how many elements of one axis each window counts."""
-    begin = np.arange(out) * stride - pad
-    end = np.minimum(begin + kernel, size + pad)
-    if not count_include_pad:
-        begin, end = np.maximum(begin, 0), np.minimum(end, size)
-    return (end - begin).astype("float64")
+    return _unbatched(b, b.te(compute, data, name="avg_pool", dims=[*outputs, *sizes]), rank)
 
 
 @converter("aten.adaptive_avg_pool2d.default", "aten._adaptive_avg_pool2d.default")
 def adaptive_avg_pool2d(b: GraphBuilder, x: Value, output_size: Any) -> relax.Expr:
     """The mean of each of `output_size` windows that tile the input."""
-    data, unbatched = _batched(b, x)
-    sizes = [b.static(size) for size in b.result_shape[-2:]]
-    result = b.emit(relax.op.nn.adaptive_avg_pool2d(data, sizes))
-    return _unbatched(b, result, unbatched)
+    data = _batched(b, x, 2)
+    sizes = b.result_shape[-2:]
+    if all(isinstance(size, int) and size > 0 for size in sizes):
+        return _unbatched(b, b.emit(relax.op.nn.adaptive_avg_pool2d(data, sizes)), 2)
+    return _unbatched(b, b.te(adaptive_average, data, dims=sizes), 2)
 
 
 @converter("aten.adaptive_avg_pool1d.default")
@@ -130,23 +122,35 @@ def adaptive_avg_pool1d(b: GraphBuilder, x: Value, output_size: Any) -> relax.Ex
     return b.reshape(b.emit(relax.op.nn.adaptive_avg_pool2d(flat, [1, out])), b.result_shape)
 
 
-@converter("aten._adaptive_avg_pool3d.default")
+@converter("aten._adaptive_avg_pool3d.default", "aten.adaptive_avg_pool3d.default")
 def adaptive_avg_pool3d(b: GraphBuilder, x: Value, output_size: Any) -> relax.Expr:
     """The mean of each window that tiles the three spatial axes."""
-    return relax.op.nn.adaptive_avg_pool3d(b.tensor(x), [b.static(s) for s in b.result_shape[-3:]])
+    data = _batched(b, x, 3)
+    return _unbatched(b, b.te(adaptive_average, data, dims=b.result_shape[-3:]), 3)
 
 
-def _pair(value: Any) -> tuple[int, int]:
+@converter("aten.adaptive_max_pool2d.default", "aten.adaptive_max_pool3d.default")
+def adaptive_max_pool(b: GraphBuilder, x: Value, output_size: Any) -> tuple[relax.Expr, relax.Expr]:
+    """The maximum of each window that tiles the spatial axes, and its place in the plane."""
+    rank = 3 if "pool3d" in str(b.node.target) else 2
+    data = _batched(b, x, rank)
+    both = b.te(adaptive_maximum, data, dims=b.result_shape[-rank:])
+    values, places = (_unbatched(b, part, rank) for part in b.parts(both, 2))
+    return values, places
+
+
+def _spread(value: Any, rank: int) -> tuple[int, ...]:
+    """Return a per-axis argument in full: torch lets one number stand for all axes."""
     values = [value] if isinstance(value, int) else list(value)
-    return (values[0], values[-1])
+    return tuple(values * rank if len(values) == 1 else values)
 
 
-def _batched(b: GraphBuilder, x: Value) -> tuple[relax.Expr, bool]:
+def _batched(b: GraphBuilder, x: Value, rank: int) -> relax.Expr:
     data = b.tensor(x)
-    if data.ty.ndim == 4:
-        return data, False
-    return b.emit(relax.op.expand_dims(data, 0)), True
+    shape: list[Size] = b.shape(data)
+    return data if len(shape) == rank + 2 else b.reshape(data, [1, *shape])
 
 
-def _unbatched(b: GraphBuilder, x: relax.Expr, unbatched: bool) -> relax.Expr:
-    return b.emit(relax.op.squeeze(x, [0])) if unbatched else x
+def _unbatched(b: GraphBuilder, x: relax.Expr, rank: int) -> relax.Expr:
+    """Drop the batch axis of one element that `_batched` had added."""
+    return x if len(b.result_shape) == rank + 2 else b.reshape(x, b.shape(x)[1:])

@@ -1,4 +1,4 @@
-"""Sums, means, extrema, variance, and scans along axes."""
+"""Sums, means, extrema and variance along axes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 from tvm import relax
 
-from frontends.torch.graph_builder import GraphBuilder, Value
+from frontends.computations.arg_reduce import arg_extremum
+from frontends.torch.graph_builder import GraphBuilder, Value, product
 from frontends.torch.registry import converter
 
 
@@ -56,7 +57,7 @@ def max_dim(
     b: GraphBuilder, x: Value, dim: int, keepdim: bool = False
 ) -> tuple[relax.Expr, relax.Expr]:
     """The maximum along an axis, and where it is."""
-    return _extremum_with_index(b, relax.op.max, relax.op.argmax, x, dim, keepdim)
+    return _extremum_with_index(b, x, dim, greatest=True)
 
 
 @converter("aten.min.dim")
@@ -64,7 +65,7 @@ def min_dim(
     b: GraphBuilder, x: Value, dim: int, keepdim: bool = False
 ) -> tuple[relax.Expr, relax.Expr]:
     """The minimum along an axis, and where it is."""
-    return _extremum_with_index(b, relax.op.min, relax.op.argmin, x, dim, keepdim)
+    return _extremum_with_index(b, x, dim, greatest=False)
 
 
 @converter("aten.prod.default", "aten.prod.dim_int")
@@ -90,13 +91,13 @@ def all_(b: GraphBuilder, x: Value, dim: Any = None, keepdim: bool = False) -> r
 @converter("aten.argmax.default")
 def argmax(b: GraphBuilder, x: Value, dim: int | None = None, keepdim: bool = False) -> relax.Expr:
     """Where the maximum along an axis is (in the flattened tensor without an axis)."""
-    return _arg(b, relax.op.argmax, x, dim, keepdim)
+    return _arg(b, x, dim, greatest=True)
 
 
 @converter("aten.argmin.default")
 def argmin(b: GraphBuilder, x: Value, dim: int | None = None, keepdim: bool = False) -> relax.Expr:
     """Where the minimum along an axis is (in the flattened tensor without an axis)."""
-    return _arg(b, relax.op.argmin, x, dim, keepdim)
+    return _arg(b, x, dim, greatest=False)
 
 
 @converter("aten.var.correction")
@@ -110,35 +111,49 @@ def var(
 ) -> relax.Expr:
     """The variance with divisor n - correction, in two passes: mean first, then the deviations."""
     data = b.tensor(x)
+    if data.ty.ndim == 0:
+        data = b.reshape(data, [1])
     axes = b.axes(dim, data.ty.ndim)
     centre = b.emit(relax.op.mean(data, axes, keepdims=True))
     deviation = b.emit(relax.op.subtract(data, centre))
     squares = b.emit(relax.op.multiply(deviation, deviation))
-    count = 1
-    for axis in axes:
-        count *= b.static(b.shape(data)[axis])
-    divisor = max(count - (1 if correction is None else correction), 0)
     total = b.emit(relax.op.sum(squares, axes, keepdims=keepdim))
-    return relax.op.divide(total, relax.const(divisor, b.dtype))
+    count = product([b.shape(data)[axis] for axis in axes])
+    taken = 1 if correction is None else correction
+    if isinstance(count, int):
+        return b.reshape(_over(b, total, max(count - taken, 0)), b.result_shape)
+    left = b.emit(
+        relax.op.subtract(b.cast(b.size_tensor(count), b.dtype), relax.const(taken, b.dtype))
+    )
+    return relax.op.divide(total, b.emit(relax.op.maximum(left, relax.const(0, b.dtype))))
 
 
-@converter("aten.cumsum.default")
-def cumsum(b: GraphBuilder, x: Value, dim: int, **_dtype: Any) -> relax.Expr:
-    """The running sum along an axis."""
-    return _scan(b, relax.op.cumsum, x, dim)
+def _over(b: GraphBuilder, total: relax.Expr, divisor: float) -> relax.Expr:
+    return b.emit(relax.op.divide(total, relax.const(divisor, b.dtype)))
 
 
-@converter("aten.cumprod.default")
-def cumprod(b: GraphBuilder, x: Value, dim: int, **_dtype: Any) -> relax.Expr:
-    """The running product along an axis."""
-    return _scan(b, relax.op.cumprod, x, dim)
+@converter("aten.var_mean.correction")
+def var_mean(
+    b: GraphBuilder,
+    x: Value,
+    dim: Any = None,
+    *,
+    correction: float | None = 1,
+    keepdim: bool = False,
+) -> tuple[relax.Expr, relax.Expr]:
+    """The variance, and the mean."""
+    return (
+        b.emit(var(b, x, dim, correction=correction, keepdim=keepdim)),
+        b.emit(_reduce(b, relax.op.mean, x, dim, keepdim)),
+    )
 
 
-def _scan(b: GraphBuilder, op: Callable[..., relax.Expr], x: Value, dim: int) -> relax.Expr:
-    data = b.tensor(x, b.dtype)
-    if data.ty.ndim == 0:
-        return data
-    return op(data, axis=b.axis(dim, data.ty.ndim), dtype=b.dtype)
+@converter("aten.var.dim")
+def var_unbiased(
+    b: GraphBuilder, x: Value, dim: Any, unbiased: bool = True, keepdim: bool = False
+) -> relax.Expr:
+    """The variance with divisor n - 1, or n."""
+    return var(b, x, dim, correction=1 if unbiased else 0, keepdim=keepdim)
 
 
 def _reduce(
@@ -161,29 +176,26 @@ def _reduce_bool(
     return b.cast(b.emit(op(bits, b.axes(dim, truth.ty.ndim), keepdims=keepdim)), "bool")
 
 
-def _arg(
-    b: GraphBuilder, op: Callable[..., relax.Expr], x: Value, dim: int | None, keepdim: bool
-) -> relax.Expr:
+def _arg(b: GraphBuilder, x: Value, dim: int | None, *, greatest: bool) -> relax.Expr:
     data = b.tensor(x)
-    if data.ty.dtype == "bool":
-        data = b.cast(data, "int8")
-    if dim is None:
-        flat = b.reshape(data, [-1])
-        return b.reshape(b.emit(op(flat, axis=0, keepdims=False)), b.result_shape)
-    return op(data, axis=b.axis(dim, data.ty.ndim), keepdims=keepdim)
+    if dim is None or data.ty.ndim == 0:
+        data, dim = b.reshape(data, [product(b.shape(data))]), 0
+    axis = b.axis(dim, data.ty.ndim)
+    place = b.te(
+        lambda t: arg_extremum(t, axis, greatest=greatest, last=False, keep_axis=False), data
+    )
+    return b.reshape(place, b.result_shape)
 
 
 def _extremum_with_index(
-    b: GraphBuilder,
-    value_op: Callable[..., relax.Expr],
-    index_op: Callable[..., relax.Expr],
-    x: Value,
-    dim: int,
-    keepdim: bool,
+    b: GraphBuilder, x: Value, dim: int, *, greatest: bool
 ) -> tuple[relax.Expr, relax.Expr]:
-    data = b.tensor(x)
+    data, shape = b.tensor(x), b.result_shape
+    if data.ty.ndim == 0:
+        return data, b.emit(relax.op.zeros(relax.ShapeExpr([]), "int64"))
     axis = b.axis(dim, data.ty.ndim)
-    return (
-        b.emit(value_op(data, [axis], keepdims=keepdim)),
-        b.emit(index_op(data, axis=axis, keepdims=keepdim)),
-    )
+    rows = b.cast(data, "int8") if b.dtype == "bool" else data
+    value = b.emit((relax.op.max if greatest else relax.op.min)(rows, [axis]))
+    value = b.cast(value, "bool") if b.dtype == "bool" else value
+    place = b.emit(_arg(b, data, dim, greatest=greatest))
+    return b.reshape(value, shape), b.reshape(place, shape)

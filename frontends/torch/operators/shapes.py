@@ -66,14 +66,16 @@ def slice_(
     data = b.tensor(x)
     axis = b.axis(dim, data.ty.ndim)
     length, count = b.shape(data)[axis], b.result_shape[axis]
-    begin = _bound(b, start, length)
+    begin = slice_start(b, start, length)
     if _is_zero(begin) and step == 1 and same_shape([length], [count]):
         return data
+    if _is_zero(count):
+        return relax.op.zeros(relax.ShapeExpr(b.result_shape), b.dtype)
     stop = begin + count if step == 1 else begin + (count - 1) * step + 1
     return b.slice_axis(data, axis, begin, stop, step)
 
 
-def _bound(b: GraphBuilder, bound: Any, length: Size) -> Size:
+def slice_start(b: GraphBuilder, bound: Any, length: Size) -> Size:
     """Return a slice's first index counted from the front and within the axis."""
     if bound is None:
         return 0

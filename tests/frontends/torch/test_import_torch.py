@@ -47,7 +47,7 @@ def test_data_dependent_control_flow_is_refused():
         import_torch(module, (torch.ones(2),))
 
 
-def test_state_is_refused():
+def test_a_written_buffer_is_an_input_and_an_output():
     class Counter(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -57,8 +57,28 @@ def test_state_is_refused():
             self.count.add_(1)
             return x + self.count
 
-    with pytest.raises(InvalidModel, match="count"):
-        import_torch(Counter().eval(), (torch.ones(1),))
+    model = import_torch(Counter().eval(), (torch.ones(1),))
+    assert [spec.name for spec in model.inputs] == ["x", "count"]
+    assert [spec.name for spec in model.outputs] == ["output", "new_count"]
+    result, count = run(model, torch.ones(1), torch.tensor([4.0]))
+    assert result == [6.0] and count == [5.0]
+
+
+def test_a_written_input_is_returned():
+    """T8: an in-place operator on an input is functional; the caller gets the new value."""
+    model = import_torch(Lambda(lambda x: x.add_(1).sum()), (torch.ones(2),))
+    assert [spec.name for spec in model.outputs] == ["output", "new_tensors_0"]
+    total, new = run(model, torch.ones(2))
+    assert total == 4 and list(new) == [2, 2]
+
+
+def test_parameters_as_inputs():
+    layer = nn.Sequential(nn.Linear(3, 2)).eval()
+    x = torch.ones(1, 3)
+    model = import_torch(layer, (x,), keep_params=True)
+    assert [spec.name for spec in model.inputs] == ["input", "_0_weight", "_0_bias"]
+    weight, bias = torch.randn(2, 3), torch.randn(2)
+    assert_same(run(model, x, weight, bias), nn.functional.linear(x, weight, bias))
 
 
 def test_all_unsupported_operators_are_listed_with_their_lines():

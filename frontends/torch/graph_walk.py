@@ -1,0 +1,143 @@
+"""Walks a functional ATen graph and emits Relax operators, one converter per ATen operator."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+from tvm import relax
+
+from frontends.errors import UnsupportedOperator
+from frontends.torch import operators  # noqa: F401  (registers the converters)
+from frontends.torch.graph_builder import GraphBuilder, source_line
+from frontends.torch.operators.random_numbers import is_random
+from frontends.torch.registry import REGISTRY
+
+# A constant result larger than its inputs stays an operator: folding it would only grow the file.
+FOLD_LIMIT_BYTES = 1 << 20
+
+# Operators whose result is a size, and which give it its value when the model runs.
+_DEFINE_SIZES = ("aten._local_scalar_dense.default", "aten.item.default")
+
+Attribute = Callable[[str], Any]
+
+
+class GraphWalk:
+    """Values of the nodes of a graph: Relax expressions, constants of torch, sizes, scalars."""
+
+    def __init__(
+        self, builder: GraphBuilder, values: dict[torch.fx.Node, Any], attribute: Attribute
+    ) -> None:
+        """Start from the values of the placeholders; `attribute` gives what `get_attr` names."""
+        self._builder, self._values, self._attribute = builder, values, attribute
+
+    def run(self, nodes: Iterable[torch.fx.Node]) -> None:
+        """Convert the nodes, in order."""
+        for node in nodes:
+            if node.op in ("call_function", "get_attr"):
+                self._values[node] = self._convert(node)
+
+    def tensor(self, node: torch.fx.Node) -> relax.Expr:
+        """Return a node's value as a Relax tensor."""
+        self._builder.node = node
+        return self._builder.tensor(self._values[node])
+
+    def _convert(self, node: torch.fx.Node) -> Any:
+        if node.op == "get_attr":
+            return self._attribute(str(node.target))
+        defines = str(node.target) in _DEFINE_SIZES
+        if is_size(node) and not defines:
+            return node.meta["val"]
+        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), self._values.__getitem__)
+        if node.target is operator.getitem:
+            return args[0][args[1]]
+        folded = _fold(node, args, kwargs)
+        if folded is not None:
+            return folded
+        self._builder.node = node
+        result = REGISTRY[str(node.target)](self._builder, *args, **kwargs)
+        if defines:
+            return node.meta["val"]
+        if isinstance(result, tuple):
+            return tuple(None if r is None else self._bound(r) for r in result)
+        return self._bound(result)
+
+    def _bound(self, value: Any) -> Any:
+        """Bind a converter's result to a variable, unless it is one, or no expression at all."""
+        if isinstance(value, relax.Var) or not isinstance(value, relax.Expr):
+            return value
+        return self._builder.emit(value)
+
+
+def is_size(node: torch.fx.Node) -> bool:
+    """Return whether `node` computes a size or another Python scalar, not a tensor."""
+    scalars = (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)
+    return isinstance(node.meta.get("val"), scalars)
+
+
+def live_nodes(graph: torch.fx.Graph, wanted: Iterable[torch.fx.Node]) -> list[torch.fx.Node]:
+    """Return the nodes that `wanted` depend on, in order; assertions and the like drop out.
+
+    A node that gives a symbol its value is kept too: others know the symbol by its name alone.
+    """
+    stack = [*wanted, *(n for n in graph.nodes if _defines_symbol(n))]
+    live: set[torch.fx.Node] = set()
+    while stack:
+        node = stack.pop()
+        if node not in live:
+            live.add(node)
+            stack.extend(node.all_input_nodes)
+    return [node for node in graph.nodes if node in live]
+
+
+def _defines_symbol(node: torch.fx.Node) -> bool:
+    """Tell whether a node's value holds a symbol that only the run's data decides."""
+    if str(node.target) in _DEFINE_SIZES or str(node.target) == "aten.nonzero.default":
+        return any(isinstance(s, torch.SymInt) for s in _sizes_of(node.meta.get("val")))
+    return False
+
+
+def _sizes_of(value: Any) -> list[Any]:
+    return list(value.shape) if isinstance(value, torch.Tensor) else [value]
+
+
+def check_operators(nodes: Iterable[torch.fx.Node]) -> None:
+    """Raise one error for all operators without a converter, each with its first source line.
+
+    Raises:
+        UnsupportedOperator: Listing all of them.
+    """
+    missing: dict[str, torch.fx.Node] = {}
+    for node in nodes:
+        known = str(node.target) in REGISTRY or node.target is operator.getitem
+        if node.op == "call_function" and not known and not is_size(node):
+            missing.setdefault(str(node.target), node)
+    if missing:
+        listed = "; ".join(f"{name}{source_line(node)}" for name, node in missing.items())
+        raise UnsupportedOperator(
+            f"{len(missing)} ATen operator(s) have no converter: {listed}",
+            node=next(iter(missing.values())).name,
+        )
+
+
+def _fold(node: torch.fx.Node, args: Any, kwargs: Any) -> Any:
+    """Evaluate `node` with torch if all it takes is constant; None if it has to stay."""
+    if is_random(node.target):
+        return None
+    leaves = pytree.tree_leaves((args, kwargs))
+    known = (torch.Tensor, int, float, bool, str, type(None), torch.dtype, torch.device)
+    layout = (torch.layout, torch.memory_format)
+    if not all(isinstance(leaf, known + layout) for leaf in leaves):
+        return None
+    results = [r for r in pytree.tree_leaves(node.meta["val"]) if isinstance(r, torch.Tensor)]
+    if not results or any(isinstance(size, torch.SymInt) for r in results for size in r.shape):
+        return None
+    taken = sum(leaf.nbytes for leaf in leaves if isinstance(leaf, torch.Tensor))
+    if sum(r.nbytes for r in results) > max(taken, FOLD_LIMIT_BYTES):
+        return None
+    assert callable(node.target)
+    with torch.no_grad():
+        return node.target(*args, **kwargs)

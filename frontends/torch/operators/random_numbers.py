@@ -1,0 +1,146 @@
+"""Random tensors. The key is fixed when the model is compiled, or an input: see `RandomKeys`.
+
+torch's own generator is another one, so numbers differ from eager; distributions do not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from tvm import relax, te
+
+from frontends.computations.random_numbers import bernoulli, multinomial, normal, uniform
+from frontends.computations.sort import argsort
+from frontends.torch.graph_builder import GraphBuilder, Value
+from frontends.torch.registry import converter
+
+
+@converter("aten.rand.default", "aten.rand_like.default")
+def rand(b: GraphBuilder, *_size: Any, **_options: Any) -> relax.Expr:
+    """Uniform over [0, 1)."""
+    return _uniform(b, 0.0, 1.0, b.dtype)
+
+
+@converter("aten.randn.default", "aten.randn_like.default")
+def randn(b: GraphBuilder, *_size: Any, **_options: Any) -> relax.Expr:
+    """The standard normal distribution."""
+    return _normal(b, 0.0, 1.0)
+
+
+@converter("aten.uniform.default")
+def uniform_(
+    b: GraphBuilder, x: Value, from_: float = 0.0, to: float = 1.0, **_options: Any
+) -> relax.Expr:
+    """Uniform over [from, to), in the shape of x."""
+    return _uniform(b, from_, to, b.dtype)
+
+
+@converter("aten.normal_functional.default")
+def normal_(
+    b: GraphBuilder, x: Value, mean: float = 0.0, std: float = 1.0, **_options: Any
+) -> relax.Expr:
+    """A normal distribution, in the shape of x."""
+    return _normal(b, mean, std)
+
+
+@converter("aten.randint.default", "aten.randint_like.default")
+def randint(b: GraphBuilder, *bounds: Any, **_options: Any) -> relax.Expr:
+    """Integers over [0, high)."""
+    return _integers(b, 0, bounds[0] if isinstance(bounds[0], int) else bounds[1])
+
+
+@converter("aten.randint.low", "aten.randint_like.low_dtype")
+def randint_between(b: GraphBuilder, *bounds: Any, **_options: Any) -> relax.Expr:
+    """Integers over [low, high)."""
+    numbers = [bound for bound in bounds if isinstance(bound, int)]
+    return _integers(b, numbers[0], numbers[1])
+
+
+def _integers(b: GraphBuilder, low: int, high: int) -> relax.Expr:
+    drawn = b.emit(relax.op.floor(_uniform(b, low, high, "float64")))
+    drawn = b.emit(relax.op.minimum(drawn, relax.const(high - 1, "float64")))
+    return b.cast(drawn, b.dtype)
+
+
+@converter("aten.randperm.default")
+def randperm(b: GraphBuilder, n: Any, **_options: Any) -> relax.Expr:
+    """The numbers below n in random order: the order of as many random numbers."""
+    keys = _uniform(b, 0.0, 1.0, "float64")
+
+    def compute(t: te.Tensor) -> list[te.Tensor]:
+        order = argsort(t, descending=False)
+        return [te.compute(t.shape, lambda o, j, i: order(0, o, j, i), name="places"), order]
+
+    places = b.parts(b.te(compute, b.rows(keys, 0), name="argsort"), 1)[0]
+    return b.tensor(b.reshape(places, b.result_shape), b.dtype)
+
+
+@converter("aten.bernoulli.default", "aten.bernoulli.p")
+def bernoulli_(b: GraphBuilder, x: Value, p: float | None = None, **_options: Any) -> relax.Expr:
+    """1 with a probability: one for all elements, or each element's own."""
+    if p is not None:
+        return _below(b, p, b.dtype)
+    dtype, key = b.dtype, b.random_key()
+    return b.te(lambda t, k: bernoulli(t, dtype, k), b.tensor(x), key, name="bernoulli")
+
+
+@converter("aten.multinomial.default")
+def multinomial_(
+    b: GraphBuilder, x: Value, num_samples: int, replacement: bool = False, **_options: Any
+) -> relax.Expr:
+    """Classes drawn with replacement, by weights that need not be normalized."""
+    if not replacement and num_samples > 1:
+        raise b.unsupported("several samples without replacement")
+    weights = b.tensor(x)
+    logits = b.emit(relax.op.log(weights))
+    classes = b.shape(logits)[-1]
+    rows = b.reshape(logits, [b.shape(logits)[0] if logits.ty.ndim == 2 else 1, classes])
+    drawn = b.te(lambda t, k: multinomial(t, num_samples, "int64", k), rows, b.random_key())
+    return b.reshape(drawn, b.result_shape)
+
+
+@converter("aten.native_dropout.default")
+def native_dropout(
+    b: GraphBuilder, x: Value, p: float, train: bool | None
+) -> tuple[relax.Expr, relax.Expr]:
+    """X with elements zeroed with probability p and the rest scaled, and which ones were kept."""
+    data = b.tensor(x)
+    if train is False or p == 0:
+        return data, b.emit(relax.op.full(b.result_shape, relax.const(True, "bool"), "bool"))
+    if p == 1:
+        kept = b.emit(relax.op.full(b.result_shape, relax.const(False, "bool"), "bool"))
+        return b.emit(relax.op.zeros(relax.ShapeExpr(b.result_shape), b.dtype)), kept
+    kept = _below(b, 1 - p, "bool")
+    scaled = b.emit(relax.op.multiply(data, relax.const(1 / (1 - p), b.dtype)))
+    return b.emit(relax.op.where(kept, scaled, relax.const(0, b.dtype))), kept
+
+
+def _uniform(b: GraphBuilder, low: float, high: float, dtype: str) -> relax.Expr:
+    if 0 in b.result_shape:
+        return b.emit(relax.op.zeros(relax.ShapeExpr(b.result_shape), dtype))
+    return b.te(
+        lambda k, dims: uniform(dims, dtype, low, high, k),
+        b.random_key(), name="uniform", dims=b.result_shape,
+    )  # fmt: skip
+
+
+def _normal(b: GraphBuilder, mean: float, std: float) -> relax.Expr:
+    dtype = b.dtype
+    if 0 in b.result_shape:
+        return b.emit(relax.op.zeros(relax.ShapeExpr(b.result_shape), dtype))
+    return b.te(
+        lambda k, dims: normal(dims, dtype, mean, std, k),
+        b.random_key(), name="normal", dims=b.result_shape,
+    )  # fmt: skip
+
+
+def _below(b: GraphBuilder, probability: float, dtype: str) -> relax.Expr:
+    drawn = _uniform(b, 0.0, 1.0, "float64")
+    below = b.emit(relax.op.less(drawn, relax.const(probability, "float64")))
+    return below if dtype == "bool" else b.cast(below, dtype)
+
+
+def is_random(target: Any) -> bool:
+    """Tell whether an ATen operator draws numbers."""
+    return torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())

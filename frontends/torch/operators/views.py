@@ -1,0 +1,90 @@
+"""Views that are more than a shape: other strides, diagonals, windows. Here each is a copy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from tvm import relax, te
+
+from frontends.computations.kernel import index
+from frontends.torch.graph_builder import GraphBuilder, Value
+from frontends.torch.registry import converter
+
+
+@converter("aten.as_strided.default", "aten.as_strided_copy.default")
+def as_strided(
+    b: GraphBuilder, x: Value, size: Any, stride: Any, storage_offset: Any = None
+) -> relax.Expr:
+    """Elements at strides of the operand's storage, whose order torch's own strides tell."""
+    fake = b.operand(0)
+    flat = b.reshape(_in_memory_order(b, b.tensor(x), fake), [-1])
+    offset = b.size(storage_offset) if storage_offset is not None else 0
+    base = fake.storage_offset()
+    if not isinstance(base, int) or base != 0:
+        raise b.unsupported("an operand that begins inside of its storage")
+    steps = [b.static(b.size(step)) for step in stride]
+    start, dims = b.static(offset), b.result_shape
+    last = start + sum((b.static(n) - 1) * s for n, s in zip(dims, steps, strict=True))
+    if last >= b.static(b.shape(flat)[0]):
+        raise b.unsupported("a view beyond the elements of its operand")
+
+    def compute(t: te.Tensor, sizes: list[Any]) -> te.Tensor:
+        def element(*at: Any) -> Any:
+            place: Any = index(start)
+            for i, step in zip(at, steps, strict=True):
+                place = place + i * step
+            return t(place)
+
+        return te.compute(tuple(sizes), element, name="as_strided")
+
+    if not dims:
+        return b.reshape(b.slice_axis(flat, 0, start, start + 1), [])
+    return b.te(compute, flat, dims=dims)
+
+
+def _in_memory_order(b: GraphBuilder, x: relax.Expr, fake: torch.Tensor) -> relax.Expr:
+    """Permute the axes so that elements come in the order they have in the operand's storage."""
+    if fake.is_contiguous():
+        return x
+    order = sorted(range(fake.ndim), key=lambda axis: -fake.stride(axis))
+    if not fake.permute(order).is_contiguous():
+        raise b.unsupported("an operand whose storage has gaps or overlaps")
+    return b.permute(x, order)
+
+
+@converter("aten.diagonal.default", "aten.diagonal_copy.default")
+def diagonal(
+    b: GraphBuilder, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> relax.Expr:
+    """The diagonals of the matrices in two axes, as the last axis."""
+    data = b.tensor(x)
+    first, second = b.axis(dim1, data.ty.ndim), b.axis(dim2, data.ty.ndim)
+    rest = [axis for axis in range(data.ty.ndim) if axis not in (first, second)]
+    matrices = b.permute(data, [*rest, first, second])
+    down, right = max(-offset, 0), max(offset, 0)
+
+    def compute(t: te.Tensor, sizes: list[Any]) -> te.Tensor:
+        return te.compute(
+            tuple(sizes), lambda *at: t(*at[:-1], at[-1] + down, at[-1] + right), name="diagonal"
+        )
+
+    return b.te(compute, matrices, dims=b.result_shape)
+
+
+@converter("aten.unfold.default", "aten.unfold_copy.default")
+def unfold(b: GraphBuilder, x: Value, dimension: int, size: int, step: int) -> relax.Expr:
+    """Windows along one axis; the elements of a window are a new last axis."""
+    data = b.tensor(x)
+    if data.ty.ndim == 0:
+        return b.broadcast(b.reshape(data, [1]), b.result_shape)
+    axis = b.axis(dimension, data.ty.ndim)
+
+    def compute(t: te.Tensor, sizes: list[Any]) -> te.Tensor:
+        def element(*at: Any) -> Any:
+            place = at[axis] * step + at[-1]
+            return t(*at[:axis], place, *at[axis + 1 : -1])
+
+        return te.compute(tuple(sizes), element, name="unfold")
+
+    return b.te(compute, data, dims=b.result_shape)

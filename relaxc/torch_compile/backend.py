@@ -1,0 +1,114 @@
+"""One captured graph: made functional, imported, compiled or fetched, and wrapped for calls."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._dynamo.backends.common import aot_autograd
+
+from frontends.torch.captured_graph import import_captured_graph
+from frontends.torch.export_program import decompositions, keep_composites_whole
+from relaxc.compiler import compile_imported, running_phase
+from relaxc.errors import RelaxcError
+from relaxc.torch_compile.call_plan import CallPlan
+from relaxc.torch_compile.frozen import FrozenGraph, parameter_places
+from relaxc.torch_compile.graph_cache import GraphCache
+from relaxc.torch_compile.options import BackendOptions, read_options
+from relaxc.torch_compile.records import GraphRecord, record
+
+_NUMBERS = itertools.count()
+
+
+def compile_graph(
+    graph_module: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    mode: Any,
+    options: Mapping[str, Any] | None,
+) -> Callable[..., Any]:
+    """Compile one graph; see `relaxc.torch_compile.backend`."""
+    chosen = read_options(mode, options)
+    needs_gradient = torch.is_grad_enabled() and any(
+        isinstance(value, torch.Tensor) and value.requires_grad for value in example_inputs
+    )
+    frozen = [] if needs_gradient else parameter_places(graph_module)
+    compiler = _Compiler(chosen, frozen if chosen.freeze else [])
+    trace = aot_autograd(
+        fw_compiler=compiler.compile,
+        bw_compiler=compiler.compile,
+        inference_compiler=compiler.compile,
+        decompositions=decompositions(),
+    )
+    with contextlib.nullcontext() if needs_gradient else keep_composites_whole():
+        return trace(graph_module, example_inputs)
+
+
+class _Compiler:
+    """Compiles the functional graphs that AOTAutograd makes of one captured graph."""
+
+    def __init__(self, options: BackendOptions, frozen: Sequence[int]) -> None:
+        self.options, self.frozen = options, frozen
+        self.cache = GraphCache(options)
+
+    def compile(self, graph: torch.fx.GraphModule, _inputs: Sequence[Any]) -> Callable[..., Any]:
+        """Return what runs the graph: compiled code, or eager where that is not possible."""
+        name = f"graph_{next(_NUMBERS)}"
+        operators = sum(node.op == "call_function" for node in graph.graph.nodes)
+        if not operators:
+            return eager(graph)  # nothing to compute
+        try:
+            with _unpatched():
+                if self.frozen:
+                    return FrozenGraph(
+                        lambda constants: self._build(graph, constants, name, operators),
+                        self.frozen,
+                    )
+                return self._build(graph, {}, name, operators)
+        except RelaxcError as fault:
+            if self.options.strict:
+                raise
+            record(GraphRecord(name, "eager", str(fault), operators))
+            return eager(graph)
+
+    def _build(
+        self,
+        graph: torch.fx.GraphModule,
+        constants: Mapping[int, torch.Tensor],
+        name: str,
+        operators: int,
+    ) -> CallPlan:
+        with running_phase("import"):
+            captured = import_captured_graph(graph, constants, name)
+        key = self.cache.key(graph, constants)
+        model = self.cache.load(key)
+        outcome = "cached" if model is not None else "compiled"
+        if model is None:
+            model = compile_imported(captured.model, **self.options.compile_options())
+            self.cache.save(key, model)
+        record(GraphRecord(name, outcome, "", operators, model))
+        return CallPlan(model, captured.arguments, captured.results, name)
+
+
+def eager(graph: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
+    """Return the graph itself, called as AOTAutograd calls compiled code."""
+
+    def run(arguments: list[Any]) -> Any:
+        given = list(arguments)
+        arguments.clear()
+        return graph(*given)
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run
+
+
+@contextlib.contextmanager
+def _unpatched() -> Iterator[None]:
+    """Run our own code outside of the tracing modes that surround a backend."""
+    from torch._guards import detect_fake_mode  # noqa: F401 - documents what is left
+    from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+    with unset_fake_temporarily(), torch.no_grad():
+        yield

@@ -1,0 +1,112 @@
+"""Calls a compiled graph with torch tensors: no copy in, no copy out, no check that Dynamo made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from frontends.torch.captured_graph import Argument, Result
+from relaxc.bind_inputs import canonical
+from relaxc.compiled_model import CompiledModel
+from relaxc.run_fault import run_error
+from relaxc.thread_pool import use_threads
+
+_ALIGNMENT = 63  # low bits of an address that the generated code's vector loads cannot have
+
+
+class CallPlan:
+    """A compiled graph as AOTAutograd calls it: a list of arguments in, a list of results out.
+
+    Dynamo's guards hold: shapes, dtypes and strides are those that were traced. Tensors go in and
+    out by DLPack; only one that is not dense or not aligned to 64 bytes is copied. A result that
+    shares memory with an argument or another result is copied, for a caller may write to it.
+    """
+
+    def __init__(
+        self,
+        model: CompiledModel,
+        arguments: tuple[Argument, ...],
+        results: tuple[Result, ...],
+        name: str,
+    ) -> None:
+        """Prepare calls of `model`; `name` is what an error calls the graph."""
+        self.model, self.name = model, name
+        # AOTAutograd hands the arguments over as one list, which it lets us empty.
+        self._boxed_call = True
+        self._readers = [_reader(argument) for argument in arguments]
+        self._results = results
+        self._single = len(model.outputs) == 1
+
+    def __call__(self, arguments: list[Any]) -> list[Any]:
+        """Run the graph.
+
+        Raises:
+            RunError: If sizes, indices or memory that the data decides do not fit.
+        """
+        given = list(arguments)
+        arguments.clear()
+        inputs = [read(given) for read in self._readers]
+        main, _ = self.model.entry()
+        use_threads(self.model.threads)
+        try:
+            raw = main(*inputs)
+        except Exception as fault:  # whatever TVM raises is one kind of error to users
+            raise run_error(fault, self.name) from fault
+        outputs = [raw] if self._single else list(raw)
+        outputs = [o if isinstance(o, torch.Tensor) else torch.from_dlpack(o) for o in outputs]
+        return self._finish(given, inputs, outputs)
+
+    def _finish(
+        self, given: list[Any], inputs: list[torch.Tensor], outputs: list[torch.Tensor]
+    ) -> list[Any]:
+        taken = {tensor.data_ptr() for tensor in inputs}
+        for place, tensor in enumerate(outputs):
+            address = tensor.data_ptr()
+            if address in taken and tensor.numel():
+                outputs[place] = tensor.clone()
+            taken.add(address)
+        finished: list[Any] = []
+        for result in self._results:
+            if result.kind == "none":
+                finished.append(None)
+            elif result.kind == "argument":
+                finished.append(given[result.place])
+            elif result.kind == "size":
+                finished.append(int(outputs[result.place]))
+            else:
+                tensor = outputs[result.place]
+                if result.order is not None:
+                    tensor = tensor.permute(result.order)
+                for view in result.views:
+                    tensor = view(tensor)
+                finished.append(tensor)
+        return finished
+
+
+def _reader(argument: Argument) -> Callable[[list[Any]], torch.Tensor]:
+    """Return what takes one parameter of the compiled function out of the graph's arguments."""
+    place, order, compact = argument.place, argument.order, argument.compact
+    if argument.kind == "size":
+        return lambda given: torch.tensor([given[place]], dtype=torch.int64)
+    if argument.kind == "seed":
+        return lambda given: torch.randint(-(1 << 63), (1 << 63) - 1, (1,), dtype=torch.int64)
+
+    def read(given: list[Any]) -> torch.Tensor:
+        tensor = given[place]
+        if order is not None:
+            tensor = tensor.permute(order)
+        plain = _plain(tensor)
+        return plain if compact else canonical(plain.detach())
+
+    return read
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor that is contiguous and aligned: itself, or a copy."""
+    if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
+        tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    if tensor.data_ptr() & _ALIGNMENT and tensor.numel():
+        tensor = tensor.detach().clone()
+    return tensor

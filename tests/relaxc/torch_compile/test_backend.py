@@ -1,0 +1,245 @@
+"""`torch.compile(backend=relaxc)`: equal to eager over guards, breaks, sizes, mutation, aliases."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+import relaxc  # noqa: E402
+from relaxc.torch_compile import backend, compiled_graphs  # noqa: E402
+
+STRICT = {"strict": True}
+
+
+def compiled(function, dynamic=None, **options):
+    return torch.compile(function, backend=backend, dynamic=dynamic, options={**STRICT, **options})
+
+
+def close(have, want):
+    torch.testing.assert_close(have, want, rtol=1e-4, atol=1e-5)
+
+
+def small_net() -> nn.Module:
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5)]
+    return nn.Sequential(*layers).eval()
+
+
+def outcomes() -> list[str]:
+    return [record.outcome for record in compiled_graphs()]
+
+
+def test_the_entry_point_is_declared():
+    from pathlib import Path
+
+    text = Path(relaxc.__file__).parents[1].joinpath("pyproject.toml").read_text()
+    assert 'entry-points.torch_dynamo_backends]\nrelaxc = "relaxc.torch_compile:backend"' in text
+
+
+@torch.no_grad()
+def test_changing_the_batch_three_times_compiles_twice():
+    module = small_net()
+    fast = compiled(module)
+    for batch in (2, 3, 4, 7):
+        x = torch.randn(batch, 3, 8, 8)
+        close(fast(x), module(x))
+    assert outcomes() == ["compiled", "compiled"]
+    assert compiled_graphs()[0].model.outputs[0].shape == (2, 5)
+    assert isinstance(compiled_graphs()[1].model.outputs[0].shape[0], str)
+
+
+@torch.no_grad()
+def test_dynamic_true_compiles_once_and_false_each_size():
+    def function(x):
+        return x.softmax(-1) + x.shape[0]
+
+    for dynamic, graphs in ((True, 1), (False, 3)):
+        torch._dynamo.reset()
+        before = len(compiled_graphs())
+        fast = compiled(function, dynamic=dynamic)
+        for batch in (2, 3, 4):
+            x = torch.randn(batch, 5)
+            close(fast(x), function(x))
+        assert len(compiled_graphs()) - before == graphs
+
+
+@torch.no_grad()
+def test_a_size_that_no_tensor_has():
+    def function(x, n):
+        return x + torch.arange(n).sum() * n
+
+    fast = compiled(function, dynamic=True)
+    for n in (3, 5, 9):
+        close(fast(torch.ones(2), n), function(torch.ones(2), n))
+
+
+@torch.no_grad()
+def test_parameters_that_change_are_seen():
+    module = small_net()
+    fast = compiled(module)
+    x = torch.randn(2, 3, 8, 8)
+    close(fast(x), module(x))
+    module[0].weight.mul_(2)
+    close(fast(x), module(x))
+    module[4].bias.data.add_(1)  # torch does not count changes made this way
+    close(fast(x), module(x))
+    module[4].weight = nn.Parameter(torch.randn(5, 144))
+    close(fast(x), module(x))
+    assert outcomes()[0] == "compiled"
+
+
+@torch.no_grad()
+def test_frozen_parameters_are_constants_until_they_change():
+    module = small_net()
+    fast = compiled(module, freeze=True)
+    x = torch.randn(2, 3, 8, 8)
+    close(fast(x), module(x))
+    close(fast(x), module(x))
+    assert outcomes() == ["compiled"]
+    assert len(compiled_graphs()[0].model.inputs) == 1
+    module[0].weight.mul_(2)
+    close(fast(x), module(x))
+    assert outcomes() == ["compiled", "compiled"]
+
+
+def test_max_autotune_freezes():
+    module = small_net()
+    fast = torch.compile(module, backend=backend, mode="max-autotune")
+    x = torch.randn(2, 3, 8, 8)
+    with torch.inference_mode():
+        close(fast(x), module(x))
+    assert len(compiled_graphs()[0].model.inputs) == 1
+
+
+@torch.no_grad()
+def test_graph_breaks_give_several_graphs():
+    def function(x):
+        y = x * 2 + 1
+        torch._dynamo.graph_break()
+        return y.relu() - 1
+
+    x = torch.randn(4)
+    close(compiled(function)(x), function(x))
+    assert outcomes() == ["compiled", "compiled"]
+
+
+@torch.no_grad()
+def test_mutation_of_inputs_and_buffers():
+    class Counter(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("count", torch.zeros(2))
+
+        def forward(self, x):
+            self.count += 1
+            x.mul_(2)
+            return x + self.count
+
+    module, twin = Counter().eval(), Counter().eval()
+    fast = compiled(module)
+    x, y = torch.ones(2), torch.ones(2)
+    for _ in range(3):
+        close(fast(x), twin(y))
+        close(x, y)
+        close(module.count, twin.count)
+
+
+@torch.no_grad()
+def test_outputs_that_alias_inputs_and_each_other():
+    def function(x):
+        y = x + 1
+        return x, x.view(-1), y, y[0], x.clone()
+
+    x = torch.randn(2, 3)
+    same, flat, y, row, copy = compiled(function)(x)
+    assert same is x and flat.data_ptr() == x.data_ptr()
+    row.zero_()
+    assert torch.equal(y[0], torch.zeros(3))
+    copy.zero_()
+    assert not torch.equal(x, copy)
+
+
+@torch.no_grad()
+def test_channels_last_goes_in_without_a_copy(monkeypatch):
+    """D5: the strides of a channels_last tensor are an order of axes."""
+    from relaxc.torch_compile import call_plan
+
+    taken = []
+    plain = call_plan._plain
+    monkeypatch.setattr(call_plan, "_plain", lambda t: taken.append((t, plain(t))) or taken[-1][1])
+    pool = nn.MaxPool2d(2)
+    fast = compiled(lambda x: pool(x) * 2)
+    x = torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last)
+    y = fast(x)
+    close(y, pool(x) * 2)
+    assert taken and all(given.data_ptr() == passed.data_ptr() for given, passed in taken)
+    assert taken[0][0].data_ptr() == x.data_ptr()
+    assert y.is_contiguous(memory_format=torch.channels_last)
+
+
+@torch.no_grad()
+def test_strided_unaligned_and_empty_tensors():
+    def function(x):
+        return x * 2 + x.sum()
+
+    base = torch.randn(8, 9)
+    for x in (base[:, 1:5], base.view(-1)[3:20], torch.randn(3, 0), base.t(), base[::2, ::3]):
+        torch._dynamo.reset()
+        close(compiled(function)(x), function(x))
+
+
+@torch.no_grad()
+def test_unsupported_operators_fall_back_with_a_logged_reason(caplog):
+    def function(x):
+        return torch.linalg.eigvalsh(x) + 1
+
+    x = torch.eye(3)
+    with caplog.at_level(logging.WARNING, logger="relaxc.torch_compile"):
+        close(torch.compile(function, backend=backend)(x), function(x))
+    assert outcomes() == ["eager"]
+    assert "_linalg_eigh" in caplog.text and "test_backend.py" in caplog.text
+
+
+@torch.no_grad()
+def test_strict_raises():
+    fast = compiled(lambda x: torch.linalg.eigvalsh(x))
+    with pytest.raises(Exception, match="_linalg_eigh"):
+        fast(torch.eye(3))
+
+
+@pytest.mark.parametrize("options", [{"colour": 1}, {"strict": 3}, {"precision": "low"}])
+def test_bad_options_are_named(options):
+    with pytest.raises(Exception, match=next(iter(options))):
+        torch.compile(lambda x: x + 1, backend=backend, options=options)(torch.ones(2))
+
+
+def test_a_backward_pass_tracks_eager():
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 2))
+    twin = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 2))
+    twin.load_state_dict(module.state_dict())
+    fast = torch.compile(module, backend=backend)
+    x = torch.randn(5, 4)
+    for net, call in ((module, fast), (twin, twin)):
+        call(x).square().sum().backward()
+        assert net[0].weight.grad is not None
+    close(module[0].weight.grad, twin[0].weight.grad)
+    assert outcomes()[0] == "compiled"
+
+
+@torch.no_grad()
+def test_random_operators_follow_torchs_seed():
+    def function(x):
+        return torch.nn.functional.dropout(x, 0.5, True) + torch.rand(3)
+
+    fast, x = compiled(function), torch.ones(3)
+    torch.manual_seed(1)
+    first, second = fast(x), fast(x)
+    torch.manual_seed(1)
+    assert torch.equal(first, fast(x))
+    assert not torch.equal(first, second)
