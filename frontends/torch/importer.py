@@ -144,7 +144,7 @@ class _Program:
 
 
 def _identifier(name: str) -> str:
-    return re.sub(r"\W", "_", name)
+    return re.sub(r"^(?=\d)|\W", "_", name)
 
 
 def _symbol_names(program: ExportedProgram, dynamic_shapes: Any) -> dict[str, str]:

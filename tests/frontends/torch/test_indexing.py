@@ -6,8 +6,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from frontends import UnsupportedOperator  # noqa: E402
-from tests.frontends.torch.eager_comparison import assert_matches_eager, operators  # noqa: E402
+from frontends.torch import import_torch  # noqa: E402
+from tests.frontends.torch.eager_comparison import (  # noqa: E402
+    Lambda,
+    assert_matches_eager,
+    assert_same,
+    operators,
+    run,
+)
 
 X = torch.arange(60.0).reshape(3, 4, 5)
 ROWS = torch.tensor([-1, 0, 2, -3])
@@ -28,10 +34,11 @@ def test_boolean_masks_that_are_constant():
     assert_matches_eager(lambda x: x[pairs], X)
 
 
-def test_masks_of_the_input_are_refused():
-    """The result's size depends on data, so there is no shape to compile for."""
-    with pytest.raises(UnsupportedOperator, match="only known at run time"):
-        assert_matches_eager(lambda x, m: x[m], X, torch.tensor([True, False, True]))
+def test_masks_of_the_input_are_counted_when_the_model_runs():
+    module = Lambda(lambda x, m: x[m] + 1)
+    model = import_torch(module, (X, torch.tensor([True, False, True])))
+    for mask in ([True, False, True], [False] * 3, [False, True, False]):
+        assert_same(run(model, X, torch.tensor(mask)), X[torch.tensor(mask)] + 1)
 
 
 def test_several_index_tensors():
@@ -40,9 +47,9 @@ def test_several_index_tensors():
     assert_matches_eager(lambda x: [x[[0, -1], [1, 2]], x[[0, 1], :, [1, -1]]], X)
 
 
-def test_known_indices_are_one_take():
+def test_known_indices_are_one_kernel_without_a_check():
     model = assert_matches_eager(lambda x: x[[0, -1], [1, 2]], X)
-    assert operators(model) == {"reshape": 1, "take": 1}
+    assert operators(model) == {"reshape": 1, "call_tir": 1}
 
 
 def test_embedding():
