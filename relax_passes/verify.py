@@ -2,7 +2,7 @@
 
 always          well-formed Relax
 after lower     only call_tir, views and bookkeeping: no operator is left to interpret
-after schedule  a rule has scheduled every PrimFunc
+after schedule  a rule has scheduled every PrimFunc; none raises in a parallel loop
 after memory    every allocation is explicit; no two live tensors share bytes
 """
 
@@ -148,6 +148,22 @@ def _check_scheduled(where: str, mod: tvm.IRModule) -> None:
     for var, func in mod.functions.items():
         if isinstance(func, tirx.PrimFunc) and not (func.attrs and SCHEDULED in func.attrs):
             raise VerificationError(f"{where}: kernel {var.name_hint} is not scheduled")
+        if isinstance(func, tirx.PrimFunc) and _raises_in_parallel(func):
+            # The runtime loses an error of a worker thread now and then.
+            raise VerificationError(
+                f"{where}: kernel {var.name_hint} checks something in a parallel loop"
+            )
+
+
+def _raises_in_parallel(func: tirx.PrimFunc) -> bool:
+    found: list[tirx.AssertStmt] = []
+
+    def visit(loop: tirx.For) -> None:
+        if loop.kind == tirx.ForKind.PARALLEL:
+            tvm_ffi.structural_walk(loop.body, (tirx.AssertStmt, found.append), order="pre")
+
+    tvm_ffi.structural_walk(func.body, (tirx.For, visit), order="pre")
+    return bool(found)
 
 
 def _check_planned(where: str, name: str, func: relax.Function, mod: tvm.IRModule) -> None:

@@ -6,6 +6,7 @@ import pytest
 import tvm
 from tvm import relax
 from tvm.script import relax as R
+from tvm.script import tirx as T
 
 from relax_passes.memory.plan_memory import plan_memory
 from relax_passes.pass_base import PHASES
@@ -49,6 +50,23 @@ def test_views_are_no_operators():
 def test_unscheduled_kernel_is_named():
     with pytest.raises(VerificationError, match="after schedule: kernel tir_exp is not scheduled"):
         verify_phase("schedule", lowered(lambda e, x: e(op.exp(x)), (4, 8)), llvm_context())
+
+
+@pytest.mark.parametrize("parallel", [True, False])
+def test_check_in_a_parallel_loop_is_named(parallel: bool):
+    @T.prim_func(s_tir=True)
+    def checking(x: T.Buffer((8,), "int32"), y: T.Buffer((8,), "int32")):
+        T.func_attr({"tirx.is_scheduled": 1})
+        for i in T.parallel(8) if parallel else T.serial(8):
+            with T.Assert(x[i] >= 0, "negative", "ValueError"):
+                y[i] = x[i]
+
+    mod = tvm.IRModule({"checking": checking})
+    if parallel:
+        with pytest.raises(VerificationError, match="kernel checking checks .* parallel loop"):
+            verify_phase("schedule", mod, llvm_context())
+    else:
+        verify_phase("schedule", mod, llvm_context())
 
 
 def test_call_that_allocates_after_planning_is_named():
