@@ -21,16 +21,13 @@ from relax_passes.analysis.definitions import (
     equal_sizes,
     operator_name,
 )
+from relax_passes.analysis.pointwise import BINARY, UNARY
 from relax_passes.constant_values import array_of, constant_from
 from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.rewrite_functions import rewrite_functions
 
 NAME = "drop_row_views"
-_UNARY = frozenset(
-    "nn.relu nn.gelu nn.gelu_tanh nn.silu sigmoid tanh exp negative abs erf sqrt".split()
-)
-_BINARY = frozenset("add subtract multiply divide maximum minimum".split())
 # Exporters write at most this many operators between the product and the view.
 _DEPTH = 8
 
@@ -116,10 +113,10 @@ class _Drop(PyExprMutator):
 
     def _place(self, call: tvm.ir.Call) -> int | None:
         """Return which argument of an elementwise call is its value, the other being a row."""
-        name = operator_name(call)
-        if name in _UNARY:
+        name = f"relax.{operator_name(call)}"
+        if name in UNARY:
             return 0
-        if name not in _BINARY:
+        if name not in BINARY:
             return None
         constant = [isinstance(arg, tvm.ir.GenericConst) for arg in call.args]
         if constant[0] == constant[1]:
@@ -132,7 +129,8 @@ class _Drop(PyExprMutator):
 
 def _row(arg: relax.Expr) -> relax.Expr:
     """Return a constant without its axis for the rows."""
-    if not isinstance(arg, tvm.ir.GenericConst) or arg.ty.ndim < 2:
+    is_tensor = isinstance(arg, tvm.ir.GenericConst) and isinstance(arg.ty, relax.TensorType)
+    if not is_tensor or arg.ty.ndim < 2:
         return arg
     array = array_of(arg)
     return constant_from(array.reshape(array.shape[1:]))

@@ -1,6 +1,6 @@
 """Relax operators that compute each element from the same element of each operand.
 
-A pass over layouts asks before lowering, when no loop nest tells the category yet.
+Passes over layouts and views ask before lowering, when no loop nest tells the category yet.
 """
 
 from __future__ import annotations

@@ -38,6 +38,9 @@ def linear(
         (lambda x: R.add(weights(6), x), {"matmul": 1, "add": 1}),
         (lambda x: R.add(x, weights(1, 6)), {"matmul": 1, "add": 1}),
         (R.nn.gelu, {"matmul": 1, "nn.gelu": 1}),
+        (lambda x: R.clip(x, -1, 1), {"matmul": 1, "clip": 1}),
+        (R.nn.leakyrelu, {"matmul": 1, "nn.leakyrelu": 1}),
+        (lambda x: R.power(weights(1, 6, positive=True), x), {"matmul": 1, "power": 1}),
     ],
 )
 def test_no_view_is_left(
