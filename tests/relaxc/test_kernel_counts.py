@@ -17,6 +17,7 @@ import relaxc
 from frontends.onnx import import_onnx
 from relax_passes.pass_base import PassContext
 from relax_passes.pipeline import default_pipeline
+from tests.relaxc.idle_kernels import idle_kernels
 from tir_schedules.machine import Machine, host_target
 
 torch = pytest.importorskip("torch")
@@ -97,10 +98,11 @@ def export(build: Callable[[], tuple[Any, Example]], *, dynamo: bool) -> tuple[A
 
 
 def kernels(model: Any) -> tuple[int, PassContext]:
-    """Return how many kernels `model` becomes, and the notes of the passes."""
+    """Return how many kernels `model` becomes, none of them idle, and the notes of the passes."""
     target = host_target(threads=2)
     ctx = PassContext(target, Machine.from_target(target))
-    default_pipeline().until("fuse").run(import_onnx(model).module, ctx)
+    mod = default_pipeline().until("fuse").run(import_onnx(model).module, ctx)
+    assert idle_kernels(mod) == []
     return ctx.log.metrics["kernel_count"], ctx
 
 
