@@ -1,4 +1,4 @@
-"""Tensors without elements, through the whole pipeline."""
+"""Tensors without elements, through the whole pipeline (O11)."""
 
 from __future__ import annotations
 

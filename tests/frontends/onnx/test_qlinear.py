@@ -1,4 +1,4 @@
-"""Integer products and QLinear operators against ONNX Runtime."""
+"""Integer products and QLinear operators against ONNX Runtime (O14)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RNN, GRU and LSTM in their options, compiled by relaxc, against ONNX Runtime."""
+"""RNN, GRU and LSTM in their options, compiled by relaxc, against ONNX Runtime (O13)."""
 
 from __future__ import annotations
 
