@@ -18,17 +18,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import relax, topi
 
 from relax_passes.analysis.category import Category
 from relax_passes.analysis.definitions import operator_name
-from relax_passes.analysis.readers import readers_of
 from relax_passes.dead_bindings import remove_dead_bindings
-from relax_passes.fusion_groups import Categories, callee_of
+from relax_passes.fusion_groups import callee_of
 from relax_passes.lowering.contiguous_parts import (
     JOINED_AXIS,
     PAD_VALUE,
@@ -37,6 +34,7 @@ from relax_passes.lowering.contiguous_parts import (
     SLICE_OFFSETS,
 )
 from relax_passes.pass_base import PassContext, graph_pass
+from relax_passes.stored_tensors import StoredTensors
 
 NAME = "elide_copies"
 _CALL_BYTES = 8192  # 0.4 us of the virtual machine, at 20 GB/s
@@ -98,11 +96,7 @@ class _Block:
     ) -> None:
         self._block, self._mod, self._ctx, self._builder = block, mod, ctx, builder
         self._counts = counts
-        self._categories = Categories(mod)
-        self._readers = readers_of(block)
-        self._values: dict[relax.Expr, Any] = {
-            b.var: b.value for b in block.bindings if isinstance(b, relax.VarBinding)
-        }
+        self._stored = StoredTensors(block, mod)
         self._views: dict[relax.Var, list[relax.Expr]] = {}  # of each split that is elided
         self._bindings: list[relax.Binding] = []
 
@@ -178,7 +172,9 @@ class _Block:
         for number, (operand, size) in enumerate(zip(operands, parts.sizes, strict=True)):
             twice = any(operand.same_as(other) for other in operands[:number])
             mine = isinstance(operand, relax.DataflowVar) and not twice
-            (parts.stored if mine and self._is_stored(operand) else parts.others).append(size)
+            (parts.stored if mine and self._stored.is_stored(operand) else parts.others).append(
+                size
+            )
         return parts
 
     def _refusal(self, var: relax.Var, parts: _Parts) -> str | None:
@@ -192,8 +188,8 @@ class _Block:
 
     def _saved(self, var: relax.Var, parts: _Parts) -> int:
         """Return the traffic saved, in bytes, as above."""
-        readers = self._readers.get(var, ())
-        if any(self._category(reader) <= Category.INJECTIVE for reader in readers):
+        readers = self._stored.readers.get(var, ())
+        if any(self._stored.category(reader) <= Category.INJECTIVE for reader in readers):
             return -2 * sum(parts.others) - len(parts.others) * _CALL_BYTES
         return 2 * sum(parts.stored) - (len(parts.others) - 1) * _CALL_BYTES
 
@@ -205,7 +201,7 @@ class _Block:
         reason = self._misaligned(offsets)
         if not self._only_kernels_read(var):
             reason = "it is read by more than kernels, which may not mind where it begins"
-        elif not self._is_stored(source, param=True):
+        elif not self._stored.is_stored(source, param=True):
             reason = "fused with what makes its source, it moves fewer bytes"
         if reason is not None:
             return self._leave(var, reason)
@@ -226,7 +222,7 @@ class _Block:
         if not isinstance(var, relax.DataflowVar):
             return False
         tuple_ = isinstance(var.ty, tvm.ir.TupleType)
-        for reader in self._readers.get(var, ()):
+        for reader in self._stored.readers.get(var, ()):
             part = tuple_ and isinstance(reader.value, relax.TupleGetItem)
             if part or operator_name(reader.value) == "reshape":
                 if not self._only_kernels_read(reader.var):
@@ -235,53 +231,12 @@ class _Block:
                 return False
         return True
 
-    def _is_stored(self, value: relax.Expr, *, param: bool = False) -> bool:
-        """Tell whether fusion will store a tensor, not compute it inside of what reads it.
-
-        Args:
-            value: The tensor.
-            param: What to answer for one that no kernel of this block makes.
-        """
-        viewed = False
-        made = self._values.get(value)
-        while made is not None and operator_name(made) == "reshape":
-            value, viewed = made.args[0], True
-            made = self._values.get(value)
-        if operator_name(made) == "concat":
-            return True
-        if made is None or operator_name(made) != "call_tir":
-            return param
-        if viewed:  # no kernel reaches through a view
-            return True
-        category, _ = self._categories.of(made.args[0])
-        if category > Category.INJECTIVE or len(self._readers.get(value, ())) > 1:
-            return True
-        # A map that ends an anchor's epilogue is stored with it.
-        return category <= Category.BROADCAST and any(
-            isinstance(operand, relax.Var) and self._ends_an_epilogue(operand, value)
-            for operand in made.args[1].fields
-        )
-
-    def _ends_an_epilogue(self, operand: relax.Var, value: relax.Var) -> bool:
-        if len(self._readers.get(operand, ())) != 1 or not _same_shape(operand, value):
-            return False
-        made = self._values.get(operand)
-        if made is None or operator_name(made) != "call_tir":
-            return False
-        category, _ = self._categories.of(made.args[0])
-        if category in (Category.REDUCTION, Category.COMPLEX_OUT_FUSABLE):
-            return True
-        return category <= Category.BROADCAST and self._is_stored(operand)
-
     def _misaligned(self, offsets: Sequence[int]) -> str | None:
         """Return why parts at these offsets cannot be handed to kernels, None if they can."""
         if str(self._ctx.target.kind.name) == "llvm":
             return None
         odd = [offset for offset in offsets if offset % _GPU_ALIGNMENT]
         return f"a part would begin at byte {odd[0]}, not a multiple of 64" if odd else None
-
-    def _category(self, binding: relax.Binding) -> Category:
-        return self._categories.of(callee_of(binding))[0]
 
     def _leave(self, var: relax.Var, reason: str) -> bool:
         self._counts.left += 1
@@ -297,12 +252,9 @@ class _Block:
         self._counts.bytes += size
 
     def _bind(self, var: relax.Var, value: relax.Expr) -> None:
-        self._values[var] = value = self._builder.normalize(value)
+        value = self._builder.normalize(value)
+        self._stored.bind(var, value)
         self._bindings.append(relax.VarBinding(var, value))
-
-
-def _same_shape(a: relax.Var, b: relax.Var) -> bool:
-    return bool(tvm_ffi.structural_equal(a.ty, b.ty))
 
 
 def _bytes(value: relax.Expr) -> int:
