@@ -17,14 +17,18 @@ from tvm.sym import detect_iter_map
 from tvm.tirx import BufferStore, IterVar, PrimFunc, Var
 
 
-def epilogue_operands(func: PrimFunc) -> list[int]:
-    """Return the numbers of the parameters that the function's one result may overwrite.
+def epilogue_operands(func: PrimFunc) -> list[tuple[int, int]]:
+    """Return pairs of parameter numbers: an operand, and the one result that may overwrite it.
 
     Args:
         func: A scheduled function, its loops still around blocks.
     """
-    buffers = [p for p in func.params if hasattr(p, "shape")]
-    output, candidates = buffers[-1], []
+    numbers = [number for number, p in enumerate(func.params) if hasattr(p, "shape")]
+    stored = {store.buffer for store in _stores(func)}
+    results = [number for number in numbers if func.params[number] in stored]
+    if len(results) != 1:
+        return []
+    output, candidates = func.params[results[0]], []
     realizes: list[SBlockRealize] = []
     tvm_ffi.structural_walk(func.body, (SBlockRealize, realizes.append), order="pre")
     realizes = [r for r in realizes if len(r.block.iter_vars)]
@@ -35,14 +39,15 @@ def epilogue_operands(func: PrimFunc) -> list[int]:
     stores = _stores(realize.block)
     if len(stores) != 1 or _has_inner_blocks(realize.block):
         return []
-    for number, operand in enumerate(buffers[:-1]):
+    for number in numbers:
+        operand = func.params[number]
         loads = [load for load in _loads(func) if load.source.same_as(operand)]
         here = [load for load in _loads(realize.block) if load.source.same_as(operand)]
         pointwise = all(
             tvm_ffi.structural_equal(list(load.indices), list(stores[0].indices)) for load in here
         )
         if _same_type(operand, output) and loads and len(loads) == len(here) and pointwise:
-            candidates.append(number)
+            candidates.append((number, results[0]))
     return candidates if candidates and _stores_once(func, realize, stores[0]) else []
 
 
@@ -80,9 +85,9 @@ def _same_type(a: Var, b: Var) -> bool:
     return bool(tvm_ffi.structural_equal(a.shape, b.shape) and str(a.dtype) == str(b.dtype))
 
 
-def _stores(block: SBlock) -> list[BufferStore]:
+def _stores(node: PrimFunc | SBlock) -> list[BufferStore]:
     stores: list[BufferStore] = []
-    tvm_ffi.structural_walk(block.body, (BufferStore, stores.append))
+    tvm_ffi.structural_walk(node.body, (BufferStore, stores.append))
     return stores
 
 

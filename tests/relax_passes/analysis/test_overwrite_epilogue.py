@@ -45,7 +45,7 @@ def summed(dot: te.Tensor, r: te.Tensor) -> te.Tensor:
 
 
 def test_what_is_added_where_it_is_stored_may_be_overwritten() -> None:
-    assert epilogue_operands(product(added)) == [2]
+    assert epilogue_operands(product(added)) == [(2, 3)]
 
 
 @pytest.mark.parametrize("store", [turned, read_before, summed])
@@ -57,11 +57,11 @@ def test_tiles_that_overlap_store_a_point_twice() -> None:
     """Two tiles of 5 rows cover 8 rows: the second computes two rows of the first again."""
     schedule = tvm.s_tir.Schedule(product(added))
     tiled = schedule.mod["main"]
-    assert epilogue_operands(tiled) == [2]
+    assert epilogue_operands(tiled) == [(2, 3)]
     stored = schedule.get_sblock("out")
     rows, _ = schedule.get_loops(stored)
     schedule.split(rows, [2, 4])
-    assert epilogue_operands(schedule.mod["main"]) == [2]
+    assert epilogue_operands(schedule.mod["main"]) == [(2, 3)]
     (realize,) = _realizes(schedule.mod["main"], "out")
     outer = schedule.get(schedule.get_loops(stored)[0]).loop_var
     inner = schedule.get(schedule.get_loops(stored)[1]).loop_var
