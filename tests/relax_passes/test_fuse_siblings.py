@@ -10,6 +10,7 @@ import tvm
 from tvm import relax, tirx
 
 from relax_passes.analysis.cost import kernel_cost
+from relax_passes.analysis.overwrite import overwritable_operands
 from relax_passes.build import build_executable
 from relax_passes.duplicate_cheap_producers import duplicate_cheap_producers
 from relax_passes.fuse_operators import fuse_operators
@@ -323,3 +324,23 @@ def test_equal_joint_kernels_are_one_function() -> None:
 
     after, _ = check(build, (24, 40), (24, 40), left=2)
     assert len({*kernels(after)}) == 1
+
+
+def overwritable(build: Build, *shapes: Shape) -> list[tuple[int, int]]:
+    """Return the pairs (operand, result) of the one kernel that a graph becomes."""
+    mod, _ = fuse_siblings(fused(build, *shapes), llvm_context())
+    (kernel,) = (func for func in mod.functions.values() if isinstance(func, tirx.PrimFunc))
+    return overwritable_operands(kernel)
+
+
+def test_the_last_reader_of_an_operand_may_overwrite_it() -> None:
+    """Of two maps only the later one; not where a reduction reads the operand too."""
+    maps = overwritable(lambda e, x: [e(op.exp(x)), e(op.abs(x))], (6, 40))
+    assert maps == [(0, 2)]
+    assert not overwritable(lambda e, x: [e(op.exp(x)), e(op.max(x, [1]))], (24, 40))
+
+    def summed(e: Emit, x: relax.Var, y: relax.Var) -> object:
+        a = e(op.add(x, y))
+        return [a, e(op.max(a, [1]))]
+
+    assert overwritable(summed, (24, 40), (24, 40)) == [(0, 2), (1, 2)]
