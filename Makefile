@@ -1,4 +1,5 @@
-# make demo | test | lint | bench | conformance | fuzz; the first use creates .venv and installs.
+# make demo | test | lint | bench | conformance | conformance-torch | models-torch | fuzz; the first
+# use creates .venv and installs.
 
 PYTHON ?= python3
 VENV := .venv
@@ -9,7 +10,7 @@ PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 # (OpenCV, torchaudio, ...) stays out.
 TRAINED := 'rapidocr-onnxruntime>=1.4,<2' 'magika>=1.0,<2' 'silero-vad>=6,<7' 'ddddocr>=1.6,<2'
 
-.PHONY: demo test lint bench conformance fuzz
+.PHONY: demo test lint bench conformance conformance-torch models-torch fuzz
 
 demo: $(VENV)/.installed-demo
 	$(PY) tutorials/demo.py
@@ -27,6 +28,12 @@ bench: $(VENV)/.installed-bench
 
 conformance: $(VENV)/.installed-test
 	$(PY) -m tests.conformance
+
+conformance-torch: $(VENV)/.installed-test
+	$(PY) -m tests.conformance.torch_operators
+
+models-torch: $(VENV)/.installed-test
+	$(PY) -m tests.conformance.torch_models
 
 fuzz: $(VENV)/.installed-test
 	$(PY) -m tests.fuzz

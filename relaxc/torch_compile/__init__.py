@@ -30,7 +30,7 @@ def backend(
         InvalidInput: If an option is unknown or does not fit.
         RelaxcError: With `options={"strict": True}`, whatever keeps the graph from being compiled.
     """
-    from relaxc.torch_compile.backend import compile_graph
+    from relaxc.torch_compile.graph_compiler import compile_graph
 
     return compile_graph(graph_module, example_inputs, mode, options)
 

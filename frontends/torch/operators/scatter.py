@@ -187,6 +187,11 @@ def _masked_values(
     mask, shape = b.tensor(indices[0], "bool"), b.shape(data)
     trailing = shape[mask.ty.ndim :]
     rows = b.tensor(values, b.dtype)
+    if rows.ty.ndim <= len(trailing) or same_shape(b.shape(rows)[:1], [1]):
+        slice_ = rows if rows.ty.ndim <= len(trailing) else b.reshape(rows, b.shape(rows)[1:])
+        one = b.broadcast(slice_, shape)  # the same slice everywhere
+        one = b.emit(relax.op.add(data, one)) if accumulate else one
+        return relax.op.where(b.reshape(mask, [*b.shape(mask), *[1] * len(trailing)]), one, data)
     if rows.ty.ndim != len(trailing) + 1:
         raise b.unsupported("a mask only known at run time and values to broadcast")
     rows = b.broadcast(rows, [b.shape(rows)[0], *trailing])

@@ -19,7 +19,7 @@ from rich.table import Table
 from tests.conformance.known import changes
 from tests.conformance.run_case import Outcome
 from tests.conformance.torch_operators.core_set import op_infos, uncovered
-from tests.conformance.torch_operators.known import read_known, write_known
+from tests.conformance.torch_operators.known import read_known, unexpected, write_known
 from tests.conformance.torch_operators.run_samples import Job, run_samples
 from tests.worker_pool import Died, WorkerPool
 
@@ -72,7 +72,9 @@ def main(argv: list[str] | None = None) -> int:
     outcomes = run_jobs(chosen, options.workers, options.seconds, console)
     console.print(table(outcomes))
     console.print(f"core operators without samples: {', '.join(uncovered())}", soft_wrap=True)
-    worse = [change for change in changes(outcomes, read_known()) if change.is_regression]
+    worse = [
+        change for change in changes(unexpected(outcomes), read_known()) if change.is_regression
+    ]
     for change in worse:
         line = f"regression {change.key}: {change.before} -> {change.after.verdict}"
         console.print(escape(line), soft_wrap=True)

@@ -10,6 +10,17 @@ from tests.conformance.run_case import Outcome
 
 PATH = Path(__file__).with_name("not_passing.json")
 
+# Operators none of whose samples relaxc takes, or not those that it says are unsupported.
+UNSUPPORTED = {
+    "as_strided:partial_views": "the storage beyond a view is no part of an exported program",
+    "as_strided": "a view beyond the elements of its operand",
+    "fft.irfft": "complex numbers have no type in TVM",
+    "fft.rfft": "complex numbers have no type in TVM",
+    "index_put": "a mask known only at run time, beside other indices or with values to broadcast",
+    "item": "a float that only the data decides; integers are read as sizes",
+    "nn.functional.scaled_dot_product_attention": "dropout inside attention: training only",
+}
+
 
 def read_known(path: Path = PATH) -> dict[str, Outcome]:
     """Return the listed samples by "operator/dtype/number"."""
@@ -19,12 +30,21 @@ def read_known(path: Path = PATH) -> dict[str, Outcome]:
     return {key: Outcome(verdict, reason) for key, (verdict, reason) in listed.items()}
 
 
+def unexpected(outcomes: Mapping[str, Outcome]) -> dict[str, Outcome]:
+    """Return outcomes without those that `UNSUPPORTED` gives a reason for."""
+    return {
+        key: outcome
+        for key, outcome in outcomes.items()
+        if outcome.verdict != "unsupported" or key.split("/")[0] not in UNSUPPORTED
+    }
+
+
 def write_known(outcomes: Mapping[str, Outcome], path: Path = PATH) -> None:
     """Put what was run into the list; samples that were not run keep their entry."""
     listed = {**read_known(path), **outcomes}
     lines = [
         f"{json.dumps(key)}: {json.dumps([outcome.verdict, outcome.reason])}"
         for key, outcome in sorted(listed.items())
-        if outcome.verdict != "pass"
+        if outcome.verdict != "pass" and key in unexpected(listed)
     ]
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n")

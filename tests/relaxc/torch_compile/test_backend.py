@@ -41,6 +41,27 @@ def test_the_entry_point_is_declared():
     assert 'entry-points.torch_dynamo_backends]\nrelaxc = "relaxc.torch_compile:backend"' in text
 
 
+def test_the_entry_point_is_a_function_once_it_was_used():
+    import importlib
+
+    torch.compile(lambda x: x + 1, backend=backend)(torch.ones(2))
+    assert callable(importlib.import_module("relaxc.torch_compile").backend)
+
+
+@torch.no_grad()
+def test_compiled_graphs_are_kept_on_disk(tmp_path):
+    module, x = small_net(), torch.randn(2, 3, 8, 8)
+    for change in (None, lambda: module[0].weight.mul_(2)):
+        torch._dynamo.reset()
+        if change is not None:
+            change()  # weights are arguments: they are not part of the key
+        close(compiled(module, cache_dir=str(tmp_path))(x), module(x))
+    torch._dynamo.reset()
+    close(compiled(module, cache_dir=str(tmp_path), precision="strict")(x), module(x))
+    assert outcomes() == ["compiled", "cached", "compiled"]
+    assert len(list(tmp_path.glob("*.so"))) == 2
+
+
 @torch.no_grad()
 def test_changing_the_batch_three_times_compiles_twice():
     module = small_net()

@@ -107,7 +107,6 @@ def eager(graph: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
 @contextlib.contextmanager
 def _unpatched() -> Iterator[None]:
     """Run our own code outside of the tracing modes that surround a backend."""
-    from torch._guards import detect_fake_mode  # noqa: F401 - documents what is left
     from torch._subclasses.fake_tensor import unset_fake_temporarily
 
     with unset_fake_temporarily(), torch.no_grad():
