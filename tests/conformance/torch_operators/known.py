@@ -16,7 +16,6 @@ UNSUPPORTED = {
     "as_strided": "a view beyond the elements of its operand",
     "fft.irfft": "complex numbers have no type in TVM",
     "fft.rfft": "complex numbers have no type in TVM",
-    "index_put": "a mask known only at run time, beside other indices or with values to broadcast",
     "item": "a float that only the data decides; integers are read as sizes",
     "nn.functional.scaled_dot_product_attention": "dropout inside attention: training only",
 }
