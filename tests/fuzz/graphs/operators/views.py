@@ -68,10 +68,19 @@ def _propose_reshape(draw: Draw) -> Proposal:
 
 
 def _onnx_reshape(g: Any, names: Sequence[str], step: Any, types: Sequence[Any]) -> Any:
-    dims = [s if isinstance(s, int) else -1 for s in step.attrs["shape"]]
-    return g.node(
-        "Reshape", [*names, g.constant(np.array(dims, "int64"))], allowzero=int(0 in dims)
-    )
+    shape, old = step.attrs["shape"], types[0].shape
+    dims = [s if isinstance(s, int) else -1 for s in shape]
+    target = g.constant(np.array(dims, "int64"))
+    if 0 in dims and -1 in dims and all(s in old for s in shape if not isinstance(s, int)):
+        # Beside a 0 ONNX has no -1: the size is read from the operand.
+        parts = [
+            g.constant(np.array([s], "int64"))
+            if isinstance(s, int)
+            else g.node("Shape", names, start=old.index(s), end=old.index(s) + 1)
+            for s in shape
+        ]
+        target = g.node("Concat", parts, axis=0)
+    return g.node("Reshape", [*names, target], allowzero=int(0 in dims))
 
 
 add(
