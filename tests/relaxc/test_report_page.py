@@ -39,7 +39,7 @@ def test_groups_hold_every_lowered_operator_once(report: Report) -> None:
     assert sorted(names) == sorted(node["name"] for node in report.graphs["lower"]["nodes"])
     (residual,) = [group for group in groups if group.name == "r2"]
     operators = [re.sub(r"\d+$", "", member["op"]) for member in residual.members]
-    assert operators == ["conv2d", "add", "add", "relu"]
+    assert operators == ["conv2d_winograd", "add", "add", "relu"]
     assert residual.members[0]["category"] == "complex_out_fusable"
     assert residual.members[-1]["category"] == "elementwise"
 
@@ -48,8 +48,8 @@ def test_a_box_tells_kernel_rule_costs_and_what_was_declined(report: Report) -> 
     groups = graph_groups(report)
     facts = dict(box_facts(report, groups)["r2"])
     assert facts["imported operator"] == "nn.relu" and facts["result"] == "float32[1,16,16,16]"
-    assert facts["schedule rule"] == "conv2d_nchwc" and "→ add" in facts["operators"]
-    assert int(facts["floating-point operations"].replace(",", "")) > 1_000_000
+    assert facts["schedule rule"] == "winograd_conv2d" and "→ add" in facts["operators"]
+    assert int(facts["floating-point operations"].replace(",", "")) > 500_000
     noted = Report(**{**vars(report), "declined": [("some_pass", "r2", "it <has> another reader")]})
     assert ("declined", "it <has> another reader") in box_facts(noted, groups)["r2"]
     assert "it &lt;has&gt; another reader" in noted.to_html()
@@ -109,7 +109,7 @@ def test_a_tensor_is_chosen_and_described_by_the_script(page: Path, tmp_path: Pa
     done = browse(page, tmp_path, "r2", "--dump-dom")
     assert console(done) == []
     assert re.search(r'class="node kernel chosen" data-key="r2"', done.stdout)
-    assert re.search(r'<div class="details" id="details"><h3>r2</h3>.*conv2d_nchwc', done.stdout)
+    assert re.search(r'<div class="details" id="details"><h3>r2</h3>.*winograd_conv2d', done.stdout)
     assert 'class="near"' in done.stdout
     assert re.search(r'<g class="scene" transform="translate\([-\d.]+,[-\d.]+\) scale', done.stdout)
 
