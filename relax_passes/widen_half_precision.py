@@ -4,8 +4,9 @@ op(x: half): half  =  astype(op(astype(x, float32)), half)
 
 A processor converts half precision by the way and multiplies it only after converting, so that
 float32 is both faster and more accurate: sums do not round after every term. What an operator
-rounded to half for the next one that computes is handed on as it was, in float32. Operators that
-only move elements stay as they are: they read and write half the bytes.
+rounded to half for the next one that computes is handed on as it was, in float32, also where a view
+or a transpose stands between them. Other operators that only move elements stay as they are: they
+read and write half the bytes.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ _MOVING = frozenset(
         "permute_dims repeat reshape scatter_nd slice_scatter split squeeze stack strided_slice "
         "take tile tril triu where zeros zeros_like shape_of one_hot nn.dropout"
     ).split()
+)
+# Those that may stand between two operators that compute.
+_VIEWS = frozenset(
+    "relax." + name for name in ("expand_dims", "flatten", "permute_dims", "reshape", "squeeze")
 )
 # Calls of kernels and of the runtime, whose types are theirs to choose.
 _OPAQUE = ("relax.call_", "relax.builtin.", "relax.memory.", "relax.vm.", "relax.random.")
@@ -98,14 +103,25 @@ class _Widen(PyExprMutator):
             if value not in self._constants:
                 self._constants[value] = constant_from(array_of(value).astype("float32"))
             return self._constants[value]
-        producer = self._producer(value)
-        if producer is not None and producer.op == _ASTYPE and producer.args[0] in self._made:
-            return producer.args[0]
-        return self.builder_.emit(relax.op.astype(value, "float32"))
+        before = self._before_rounding(value)
+        return self.builder_.emit(relax.op.astype(value, "float32")) if before is None else before
 
-    def _producer(self, value: relax.Expr) -> tvm.ir.Call | None:
+    def _before_rounding(self, value: relax.Expr) -> relax.Expr | None:
+        """Return the float32 value that a cast of ours rounded, through views of the cast."""
+        views: list[tvm.ir.Call] = []
         made = definition_of(self, value)
-        return made if isinstance(made, tvm.ir.Call) else None
+        while isinstance(made, tvm.ir.Call) and getattr(made.op, "name", "") in _VIEWS:
+            views.append(made)
+            made = definition_of(self, made.args[0])
+        if not isinstance(made, tvm.ir.Call) or made.op != _ASTYPE:
+            return None
+        result = made.args[0]
+        if result not in self._made:
+            return None
+        for view in reversed(views):
+            moved = tvm.ir.Call(view.op, [result, *view.args[1:]], view.attrs)
+            result = self.builder_.emit(moved)
+        return result
 
 
 def _computes(call: tvm.ir.Call) -> bool:

@@ -57,6 +57,26 @@ def test_numbers_are_those_of_float32_rounded_once() -> None:
     check(widen_half_precision, mod, x, reference=exact.astype("float16").astype("float64"))
 
 
+def test_a_transpose_between_operators_does_not_round() -> None:
+    """0.1 + 1024 rounds to 1024 in half: a transpose before the difference must not."""
+    one, far = relax.const(np.float16(0.1)), relax.const(np.float16(1024))
+
+    def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        y = bb.emit(R.add(bb.emit(R.multiply(x, one)), far))
+        moved = bb.emit(R.reshape(bb.emit(R.permute_dims(y, [1, 0])), (2, 16)))
+        return bb.emit(R.subtract(moved, far))
+
+    x = np.ones((4, 8), "float16")
+    changed = check(
+        widen_half_precision,
+        module((4, 8), build, "float16"),
+        x,
+        reference=np.full((2, 16), np.float16(0.1), "float64"),
+    )
+    assert operators(changed)["astype"] == 2
+    assert kinds(changed, "permute_dims") == {"float32"}
+
+
 def test_moving_operators_stay_in_half() -> None:
     def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
         y = bb.emit(R.permute_dims(x, [1, 0]))
