@@ -28,6 +28,7 @@ from relax_passes.constant_values import constant_from
 from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.emit_as import emit_as
 from relax_passes.lowering.rule import static_shape
+from relax_passes.merge_plan import MergePlan
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.pass_options import option
 from relax_passes.rewrite_functions import rewrite_functions
@@ -50,7 +51,8 @@ def merge_parallel_convolutions(
     mod: tvm.IRModule, ctx: PassContext, options: MergeOptions
 ) -> tuple[tvm.IRModule, bool]:
     """Merge convolutions of one tensor into one, enlarging small windows where that pays."""
-    rewriter = _Merge(mod)
+    plan: MergePlan[Branch] = MergePlan()
+    rewriter = _Merge(mod, plan)
 
     def choose(func: relax.Function) -> None:
         for block in func.body.blocks:
@@ -60,12 +62,12 @@ def merge_parallel_convolutions(
                 if reason:
                     ctx.log.decline(NAME, found[0].conv.name, reason)
                 else:
-                    rewriter.take(group)
+                    plan.take(group)
 
     rewrite_functions(rewriter, mod, choose)
-    if not rewriter.groups:
+    if not plan.groups:
         return mod, False
-    ctx.log.fire(NAME, f"merged {rewriter.count} convolutions into {rewriter.groups}")
+    ctx.log.fire(NAME, f"merged {len(plan.parts)} convolutions into {plan.groups}")
     return remove_dead_bindings(rewriter.builder_.get()), True
 
 
@@ -103,12 +105,12 @@ def _why_not(
     joined = _concatenated(group, readers)
     for branch in group:
         if not joined and not _in_place(branch, offset, readers, lanes):
-            moved += 8 * branch.channels * pixels
+            moved += 8 * branch.width * pixels
         if not joined and _is_part(branch, readers):
             moved += options.launch_kib * 1024
-        offset += branch.channels
+        offset += branch.width
     added = sum(
-        2 * pixels * branch.channels * x[1] * (math.prod(window.kernel) - math.prod(branch.kernel))
+        2 * pixels * branch.width * x[1] * (math.prod(window.kernel) - math.prod(branch.kernel))
         for branch in group
     )
     saved = (len(group) - 1) * (options.launch_kib * 1024 + 4 * math.prod(x))
@@ -140,7 +142,7 @@ def _concatenated(group: list[Branch], readers: Readers) -> bool:
 def _in_place(branch: Branch, offset: int, readers: Readers, lanes: int) -> bool:
     """Return whether all readers of a branch can read it as a slice of whole channel blocks."""
     after = readers.get(branch.result, [])
-    if not after or offset % lanes or branch.channels % lanes or _is_part(branch, readers):
+    if not after or offset % lanes or branch.width % lanes or _is_part(branch, readers):
         return False
     return all(operator_name(b.value) in ("nn.conv2d", "concat") for b in after)
 
@@ -153,43 +155,23 @@ def _is_part(branch: Branch, readers: Readers) -> bool:
     )
 
 
-@dataclass(frozen=True)
-class _Part:
-    group: list[Branch]
-    begin: int
-    end: int
-
-
 @mutator
 class _Merge(PyExprMutator):
-    def __init__(self, mod: tvm.IRModule) -> None:
+    def __init__(self, mod: tvm.IRModule, plan: MergePlan[Branch]) -> None:
         super().__init__(mod)
-        self.count = self.groups = 0
-        self.parts: dict[relax.Var, _Part] = {}
-        self.absorbed: set[relax.Var] = set()
+        self.plan = plan
         self.merged: dict[relax.Var, relax.Var] = {}
         self.slices: dict[relax.Expr, tuple[relax.Var, int, int]] = {}  # by new variable
 
-    def take(self, group: list[Branch]) -> None:
-        """Merge these branches when their bindings are visited."""
-        self.count += len(group)
-        self.groups += 1
-        begin = 0
-        for branch in group:
-            self.parts[branch.result] = _Part(group, begin, begin + branch.channels)
-            self.absorbed.update(v for v in (branch.conv, branch.biased) if v != branch.result)
-            begin += branch.channels
-
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         var = binding.var
-        part = self.parts.get(var)
+        part = self.plan.parts.get(var)
         if part is not None:
             whole = self._whole(part.group)
-            cut = relax.op.strided_slice(whole, [1], [part.begin], [part.end], [1])
-            made = emit_as(self.builder_, var, cut, var.name)
+            made = emit_as(self.builder_, var, part.cut_from(whole, 1), var.name)
             self.slices[made] = (whole, part.begin, part.end)
             self.set_var_remap(var, made)
-        elif var not in self.absorbed:
+        elif var not in self.plan.absorbed:
             super().visit_var_binding_(binding)
 
     def visit_call_(self, call: tvm.ir.Call) -> relax.Expr:
@@ -234,7 +216,7 @@ class _Merge(PyExprMutator):
             call = tvm.ir.Call(first.call.op, [x, weight], window.call.attrs)
             whole = self.builder_.emit(call, name)
             if any(branch.bias is not None for branch in group):
-                biases = [np.zeros(b.channels) if b.bias is None else b.bias for b in group]
+                biases = [np.zeros(b.width) if b.bias is None else b.bias for b in group]
                 bias = np.concatenate(biases).astype("float32").reshape(1, -1, 1, 1)
                 whole = self.builder_.emit(relax.op.add(whole, constant_from(bias)))
             if first.activation is not None:

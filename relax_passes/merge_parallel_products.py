@@ -25,6 +25,7 @@ from relax_passes.constant_values import array_of, constant_from
 from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.emit_as import emit_as
 from relax_passes.lowering.rule import dtype_of
+from relax_passes.merge_plan import MergePlan
 from relax_passes.pass_base import PassContext, PassLog, graph_pass
 from relax_passes.pass_options import option
 from relax_passes.rewrite_functions import rewrite_functions
@@ -48,11 +49,17 @@ def merge_parallel_products(
     mod: tvm.IRModule, ctx: PassContext, options: MergeOptions
 ) -> tuple[tvm.IRModule, bool]:
     """Merge products of one tensor with several constant matrices, Q, K and V say, into one."""
-    rewriter = _Merge(mod)
-    rewrite_functions(rewriter, mod, lambda func: rewriter.take(_groups(func, options, ctx.log)))
-    if not rewriter.groups:
+    plan: MergePlan[_Product] = MergePlan()
+
+    def choose(func: relax.Function) -> None:
+        for group in _groups(func, options, ctx.log):
+            plan.take(group)
+
+    rewriter = _Merge(mod, plan)
+    rewrite_functions(rewriter, mod, choose)
+    if not plan.groups:
         return mod, False
-    ctx.log.fire(NAME, f"merged {rewriter.count} products into {rewriter.groups}")
+    ctx.log.fire(NAME, f"merged {len(plan.parts)} products into {plan.groups}")
     return remove_dead_bindings(rewriter.builder_.get()), True
 
 
@@ -68,6 +75,10 @@ class _Product:
     @property
     def width(self) -> int:
         return int(self.call.args[1].ty.shape.values[1])
+
+    @property
+    def inner(self) -> tuple[relax.Var, ...]:
+        return () if self.result.same_as(self.product) else (self.product,)
 
 
 def _groups(func: relax.Function, options: MergeOptions, log: PassLog) -> list[list[_Product]]:
@@ -140,45 +151,20 @@ def _pays(group: list[_Product], cost: SliceCost, options: MergeOptions, log: Pa
     return moved <= worth
 
 
-@dataclass
-class _Part:
-    group: list[_Product]
-    begin: int
-    end: int
-
-
 @mutator
 class _Merge(PyExprMutator):
-    def __init__(self, mod: tvm.IRModule) -> None:
+    def __init__(self, mod: tvm.IRModule, plan: MergePlan[_Product]) -> None:
         super().__init__(mod)
-        self.count = self.groups = 0
-        self.parts: dict[relax.Var, _Part] = {}  # by result
-        self.absorbed: set[relax.Var] = set()  # products that a bias follows
+        self.plan = plan
         self.merged: dict[relax.Var, relax.Var] = {}  # by the first product of a group
-
-    def take(self, groups: list[list[_Product]]) -> None:
-        """Merge these groups of products when their bindings are visited."""
-        for group in groups:
-            begin = 0
-            for product in group:
-                end = begin + product.width
-                self.parts[product.result] = _Part(group, begin, end)
-                if product.result is not product.product:
-                    self.absorbed.add(product.product)
-                begin = end
-            self.count += len(group)
-        self.groups += len(groups)
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         var = binding.var
-        part = self.parts.get(var)
+        part = self.plan.parts.get(var)
         if part is not None:
-            axis = var.ty.ndim - 1
-            cut = relax.op.strided_slice(
-                self._merged(part.group), [axis], [part.begin], [part.end], [1]
-            )
+            cut = part.cut_from(self._merged(part.group), var.ty.ndim - 1)
             self.set_var_remap(var, emit_as(self.builder_, var, cut, var.name))
-        elif var not in self.absorbed:
+        elif var not in self.plan.absorbed:
             super().visit_var_binding_(binding)
 
     def _merged(self, group: list[_Product]) -> relax.Var:

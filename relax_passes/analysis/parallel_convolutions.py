@@ -29,9 +29,14 @@ class Branch:
     result: relax.Var
 
     @property
-    def channels(self) -> int:
+    def width(self) -> int:
         """How many channels it computes."""
         return int(self.weight.shape[0])
+
+    @property
+    def inner(self) -> tuple[relax.Var, ...]:
+        """What is computed before its result."""
+        return tuple(v for v in (self.conv, self.biased) if v != self.result)
 
     @property
     def kernel(self) -> tuple[int, int]:
