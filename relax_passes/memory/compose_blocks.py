@@ -40,10 +40,10 @@ def compose_blocks(buffers: Sequence[tuple[int, int, int]], order: int = 0) -> l
 
     Args:
         buffers: (lower, upper, size): first step, step after the last, bytes.
-        order: Even numbers prefer stacks, odd ones rows. From 2 on, lengths are disturbed at
-            random, by the number. Equal arguments give equal blocks.
+        order: Even numbers prefer rows, odd ones stacks. From 2 on, lengths and partners are
+            disturbed at random, by the number. Equal arguments give equal blocks.
     """
-    bench = _Bench(rows_first=bool(order % 2), choice=random.Random(order) if order > 1 else None)
+    bench = _Bench(rows_first=order % 2 == 0, choice=random.Random(order) if order > 1 else None)
     for number, (lower, upper, size) in enumerate(buffers):
         bench.add(Block(lower, upper, size, number))
     bench.compose()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from relax_passes.memory.compose_blocks import compose_blocks, offsets_of_buffers
+from relax_passes.memory.compose_blocks import Block, compose_blocks, offsets_of_buffers
+from relax_passes.memory.compose_loosely import compose_loosely
 from relax_passes.memory.exact_search import fit_capacity
 
 _ORDERS = 16
-_NODES_PER_ORDER = 2  # a block: where blocks are the right ones, few nodes suffice
+_NODES_PER_ORDER = 2  # a block, and 60: where blocks are the right ones, few nodes suffice
+_WASTE = (0.05, 0.3)  # of the area of a loose block
+_MOST_LOOSE = 300  # blocks to compose loosely, since that takes quadratic space
 
 
 def fit_blocks(
@@ -23,10 +26,9 @@ def fit_blocks(
         capacity: Bytes of the arena.
         nodes: Nodes of the search to visit before giving up.
     """
-    for order in range(_ORDERS):
-        blocks = compose_blocks(buffers, order)
+    for blocks in _compositions(buffers, capacity):
         allowed = min(nodes, _NODES_PER_ORDER * len(blocks) + 60)
-        if len(blocks) == len(buffers) or allowed <= 0:
+        if allowed <= 0:
             return None
         nodes -= allowed
         triples = [(block.lower, block.upper, block.size) for block in blocks]
@@ -35,3 +37,17 @@ def fit_blocks(
             offsets = offsets_of_buffers(blocks, found)
             return [offsets[number] for number in range(len(buffers))]
     return None
+
+
+def _compositions(buffers: Sequence[tuple[int, int, int]], capacity: int) -> Iterator[list[Block]]:
+    for order in range(_ORDERS):
+        blocks = compose_blocks(buffers, order)
+        if len(blocks) < len(buffers):
+            yield blocks
+        if len(blocks) <= _MOST_LOOSE:
+            for waste in _WASTE:
+                loose = compose_loosely(blocks, capacity, waste)
+                if len(loose) < len(blocks):
+                    yield loose
+        if len(blocks) == len(buffers):
+            return  # no other order composes anything either

@@ -17,9 +17,9 @@ from relax_passes.memory.greedy_offsets import GREEDY_STRATEGIES, Buffer, place_
 _NODE, _NODE_PER_BUFFER = 250, 0.6
 _WORK = 2_000_000
 _WORK_TO_FIT = 50_000_000  # where the user states a capacity: up to a minute
-_FIRST_SHARE = 0.35  # of the work, to meet the bound itself
+_FIRST_SHARE = 0.3  # of the work, to meet the bound itself
 _SHARE_TO_FIT = 0.8  # of the work, to meet a stated capacity
-_CLOSE_SHARE = 0.6  # of what remains, to come close to the bound
+_CLOSE_SHARE = 0.8  # of what remains, to come close to the bound
 _NEXT_SHARE = 0.35  # of what remains, for each peak tried after that
 _BLOCKS_SHARE = 0.6  # of each share, at most, for blocks
 _CLOSE = 1.02  # times the bound
