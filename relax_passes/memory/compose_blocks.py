@@ -16,7 +16,12 @@ import random
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain, combinations
 
+# What goes first: stacks where they are preferred, rows, and where rows are preferred stacks that
+# match a block beside them, then any stack.
+_STACK_FIRST, _ROW, _STACK, _LAST_RESORT = range(4)
+_PAIRS_AMONG = 16  # blocks, to bound the time
 _DISTURBANCE = 0.5  # of the length of a block, in orders after the first ones
 
 
@@ -77,7 +82,7 @@ class _Bench:
     ending: dict[tuple[int, int], dict[int, None]] = field(
         default_factory=lambda: defaultdict(dict)
     )
-    queue: list[tuple[bool, float, bool, tuple[int, int]]] = field(default_factory=list)
+    queue: list[tuple[int, float, tuple[int, int]]] = field(default_factory=list)
     added: int = 0
 
     def add(self, block: Block) -> None:
@@ -94,21 +99,44 @@ class _Bench:
         self._note_row(last)
 
     def compose(self) -> None:
-        """Put two blocks together until no two fit."""
+        """Put blocks together until no two fit."""
         while self.queue:
-            _, _, is_row, place = heapq.heappop(self.queue)
-            if is_row:
+            rank, _, place = heapq.heappop(self.queue)
+            if rank == _ROW:
                 self._row(place)
             else:
-                self._stack(place)
+                self._stack(place, is_last_resort=rank != _STACK)
 
-    def _stack(self, span: tuple[int, int]) -> None:
-        if len(self.over[span]) > 1:
-            pair = list(self.over[span])
-            pair = pair[:2] if self.choice is None else self.choice.sample(pair, 2)
-            below, above = (self._take(number) for number in pair)
-            size = below.size + above.size
-            self.add(Block(*span, size, parts=((below, 0), (above, below.size))))
+    def _stack(self, span: tuple[int, int], is_last_resort: bool) -> None:
+        if len(self.over[span]) < 2:
+            return
+        matching = self._matching_stack(span)
+        if matching is None and not is_last_resort:
+            self._note(_LAST_RESORT, span[1] - span[0], span)
+            return
+        parts, size = [], 0
+        for number in matching or self._some(span)[:2]:
+            block = self._take(number)
+            parts.append((block, size))
+            size += block.size
+        self.add(Block(*span, size, parts=tuple(parts)))
+
+    def _matching_stack(self, span: tuple[int, int]) -> list[int] | None:
+        """Return two blocks over `span`, or all, that make a row with a block beside them."""
+        numbers = self._some(span)
+        pairs = combinations(numbers[:_PAIRS_AMONG], 2)
+        for stack in chain([numbers], map(list, pairs)):
+            size = sum(self.blocks[number].size for number in stack)
+            if self.ending.get((span[0], size)) or self.starting.get((span[1], size)):
+                return stack
+        return None
+
+    def _some(self, span: tuple[int, int]) -> list[int]:
+        """Return the blocks over `span`, those to stack first in front."""
+        numbers = list(self.over[span])
+        if self.choice is not None:
+            self.choice.shuffle(numbers)
+        return numbers
 
     def _row(self, place: tuple[int, int]) -> None:
         if self.starting[place] and self.ending[place]:
@@ -134,15 +162,15 @@ class _Bench:
 
     def _note_stack(self, span: tuple[int, int]) -> None:
         if len(self.over[span]) > 1:
-            self._note(False, span[1] - span[0], span)
+            self._note(_STACK if self.rows_first else _STACK_FIRST, span[1] - span[0], span)
 
     def _note_row(self, place: tuple[int, int]) -> None:
         """`place` is a step at which one block ends and another starts, and the bytes of both."""
         if self.starting[place] and self.ending[place]:
             before, after = (self.blocks[number] for number in self._shortest(place))
-            self._note(True, after.upper - before.lower, place)
+            self._note(_ROW, after.upper - before.lower, place)
 
-    def _note(self, is_row: bool, length: float, place: tuple[int, int]) -> None:
+    def _note(self, rank: int, length: float, place: tuple[int, int]) -> None:
         if self.choice is not None:
             length *= 1 + _DISTURBANCE * self.choice.random()
-        heapq.heappush(self.queue, (is_row != self.rows_first, length, is_row, place))
+        heapq.heappush(self.queue, (rank, length, place))

@@ -9,7 +9,7 @@ from relax_passes.memory.compose_loosely import compose_loosely
 from relax_passes.memory.exact_search import fit_capacity
 
 _ORDERS = 16
-_NODES_PER_ORDER = 2  # a block, and 60: where blocks are the right ones, few nodes suffice
+_NODES_PER_ORDER = 4  # a block, and 60: where blocks are the right ones, few nodes suffice
 _WASTE = (0.05, 0.3)  # of the area of a loose block
 _MOST_LOOSE = 300  # blocks to compose loosely, since that takes quadratic space
 
@@ -40,14 +40,14 @@ def fit_blocks(
 
 
 def _compositions(buffers: Sequence[tuple[int, int, int]], capacity: int) -> Iterator[list[Block]]:
-    for order in range(_ORDERS):
-        blocks = compose_blocks(buffers, order)
-        if len(blocks) < len(buffers):
-            yield blocks
-        if len(blocks) <= _MOST_LOOSE:
-            for waste in _WASTE:
+    """Yield blocks of two orders, of rows and of stacks first, then these composed loosely."""
+    for order in range(0, _ORDERS, 2):
+        exact = [compose_blocks(buffers, order), compose_blocks(buffers, order + 1)]
+        yield from (blocks for blocks in exact if len(blocks) < len(buffers))
+        for blocks in exact:
+            for waste in _WASTE if len(blocks) <= _MOST_LOOSE else ():
                 loose = compose_loosely(blocks, capacity, waste)
                 if len(loose) < len(blocks):
                     yield loose
-        if len(blocks) == len(buffers):
+        if len(exact[0]) == len(buffers):
             return  # no other order composes anything either
