@@ -24,17 +24,18 @@ from tir_schedules.llvm.blocks import (
     vectorize_lane,
 )
 from tir_schedules.llvm.conv_tile import ConvSizes, choose_conv_tile
-from tir_schedules.llvm.register_tile import anchored_rule, tile_count
+from tir_schedules.llvm.register_tile import (
+    PARALLEL_FMAS,
+    anchored_rule,
+    tile_count,
+    unroll_channels,
+)
 from tir_schedules.llvm.spatial_pad import Padding, out_extent, pad_border, static
 from tir_schedules.machine import Machine
 from tir_schedules.operand_view import OperandView
 
 TAG = "conv2d_nchwc"
 Pair = tuple[int, int]
-# Multiply-adds a core does in about 30 us, where a parallel region starts to pay.
-PARALLEL_FMAS = 1_000_000
-# A longer inner channel block stays a loop, so that code stays small.
-_MAX_UNROLL = 16
 
 
 def conv2d_nchwc(
@@ -174,17 +175,15 @@ def _tile(sch: s_tir.Schedule, anchor: SBlockRV, epilogue: SBlockRV, machine: Ma
     """
     notes = sch.get(anchor).annotations
     batch, block, pixel, lane, ci, ky, kx, cb = sch.get_loops(anchor)
-    inner_channels = constant(sch.get(cb).extent) or 0
     work = points(extents(sch, [batch, block, pixel, lane, ci, ky, kx, cb]))
     panel, row = sch.split(block, [None, int(notes["tile_blocks"])])
     part, tile, col = sch.split(pixel, [None, int(notes["task_tiles"]), int(notes["tile_pixels"])])
-    sch.reorder(batch, part, panel, tile, ci, ky, kx, cb, col, row, lane)
+    steps = unroll_channels(sch, cb)
+    sch.reorder(batch, part, panel, tile, ci, ky, kx, *steps, col, row, lane)
     task = sch.fuse(batch, part, panel)
     if work >= PARALLEL_FMAS and machine.cores > 1:
         sch.parallel(task)
     sch.set_scope(anchor, 0, "local")
-    if inner_channels <= _MAX_UNROLL:
-        sch.unroll(cb)
     sch.unroll(col)
     sch.unroll(row)
     sch.vectorize(lane)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 
 from tir_schedules.machine import Machine
@@ -80,6 +81,7 @@ def step_cycles(blocks: int, pixels: int, lanes: int, weights_in_l1: bool, fma_u
     return max(multiply, (blocks + pixels) / 2, from_l2)
 
 
+@lru_cache(maxsize=1024)
 def choose_conv_tile(sizes: ConvSizes, machine: Machine) -> ConvTile:
     """Choose the tile and the parts with the least cycles, waste and idle cores included."""
     candidates = [

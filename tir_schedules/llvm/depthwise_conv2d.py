@@ -20,8 +20,7 @@ from tir_schedules.llvm.blocks import (
     vectorize_lane,
     vectorize_wide,
 )
-from tir_schedules.llvm.conv2d_nchwc import PARALLEL_FMAS
-from tir_schedules.llvm.register_tile import anchored_rule
+from tir_schedules.llvm.register_tile import PARALLEL_FMAS, anchored_rule
 from tir_schedules.llvm.spatial_pad import PAD, Padding, out_extent, pad_border, static
 from tir_schedules.machine import Machine
 from tir_schedules.operand_view import OperandView

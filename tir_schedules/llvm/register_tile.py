@@ -27,7 +27,9 @@ from tir_schedules.machine import Machine
 from tir_schedules.rule import Decline, Rule
 
 # Multiply-adds a core does in about 30 us, where a parallel region starts to pay.
-_PARALLEL_FMAS = 1_000_000
+PARALLEL_FMAS = 1_000_000
+# A longer loop that no small factor divides stays a loop, so that code stays small.
+_MAX_UNROLL = 16
 
 
 @dataclass(frozen=True)
@@ -161,6 +163,19 @@ def unrolled_depth(sch: s_tir.Schedule, loop: LoopRV) -> int:
     return next(f for f in (4, 3, 2, 1) if depth is not None and depth % f == 0 or f == 1)
 
 
+def unroll_channels(sch: s_tir.Schedule, loop: LoopRV) -> list[LoopRV]:
+    """Unroll a few steps of the loop over a channel block; return the loop or its two parts.
+
+    Four steps of a register tile hide the loop's own cost; all sixteen take LLVM twice as long.
+    """
+    extent, depth = constant(sch.get(loop).extent), unrolled_depth(sch, loop)
+    if extent is not None and depth == 1 and extent <= _MAX_UNROLL:
+        depth = extent  # a small prime
+    loops = [loop] if extent == depth else list(sch.split(loop, [None, depth]))
+    sch.unroll(loops[-1])
+    return loops
+
+
 def register_tile(
     sch: s_tir.Schedule, anchor: SBlockRV, epilogue: SBlockRV, machine: Machine
 ) -> LoopRV:
@@ -188,7 +203,7 @@ def register_tile(
     sch.reorder(*outer, tiles, step, unrolled, row, lane)
     fused = sch.fuse(*outer) if len(outer) > 1 else outer[0]
     work = points([*extents(sch, [fused]), row_count, k_count, tile.cols])
-    if work >= _PARALLEL_FMAS and machine.cores > 1:
+    if work >= PARALLEL_FMAS and machine.cores > 1:
         sch.parallel(fused)
     sch.set_scope(anchor, 0, "local")
     sch.unroll(unrolled)

@@ -17,8 +17,12 @@ from tir_schedules.llvm.blocks import (
     vectorize_lane,
     vectorize_wide,
 )
-from tir_schedules.llvm.conv2d_nchwc import PARALLEL_FMAS
-from tir_schedules.llvm.register_tile import anchor_of, finish_stages
+from tir_schedules.llvm.register_tile import (
+    PARALLEL_FMAS,
+    anchor_of,
+    finish_stages,
+    unroll_channels,
+)
 from tir_schedules.llvm.winograd_conv2d import COLUMNS, PATCH, PIXELS, POINTS, ROWS, TAG
 from tir_schedules.llvm.winograd_matrices import TAPS
 from tir_schedules.machine import Machine
@@ -26,8 +30,6 @@ from tir_schedules.rule import Rule
 
 # Multiply-adds of a vector that one point of a tile, or one pixel, takes to transform.
 _SUMS_A_POINT = 8
-# A longer inner channel block stays a loop, so that code stays small.
-_MAX_UNROLL = 16
 
 
 def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
@@ -105,14 +107,12 @@ def _products(sch: s_tir.Schedule, anchor: SBlockRV, machine: Machine) -> None:
     notes = sch.get(anchor).annotations
     result = sch.cache_write(anchor, 0, "local")
     y, x, image, block, tile, lane, ci, cb = sch.get_loops(anchor)
-    unrolled = (constant(sch.get(cb).extent) or 0) <= _MAX_UNROLL
     panel, row = sch.split(block, [None, int(notes["tile_blocks"])])
     part, group, col = sch.split(tile, [None, int(notes["task_tiles"]), int(notes["tile_pixels"])])
-    sch.reorder(y, x, image, part, panel, group, ci, cb, col, row, lane)
-    work = points(extents(sch, [group, ci, cb, col, row]))
+    steps = unroll_channels(sch, cb)
+    sch.reorder(y, x, image, part, panel, group, ci, *steps, col, row, lane)
+    work = points(extents(sch, [group, ci, *steps, col, row]))
     _spread(sch, [y, x, image, part, panel], machine, work)
-    if unrolled:
-        sch.unroll(cb)
     sch.unroll(col)
     sch.unroll(row)
     vectorize_wide(sch, lane)

@@ -196,7 +196,7 @@ def test_hot_loop_is_packed_fma_without_spills(size: int, kernel: int) -> None:
     )
     loop = hot_loop(assembly(func, RULE), "vfmadd")
     packed = [line for line in loop if re.match(r"vfmadd\w+ps\s", line)]
-    assert len(packed) >= 8 * 8, "one step of 8 channels over at least 8 accumulators"
+    assert len(packed) >= 4 * 8, "four channels over at least 8 accumulators"
     assert not [line for line in loop if re.match(r"vfmadd\w+ss\s", line)]
     assert not [line for line in loop if re.search(r"vmov\w+\s+%ymm\d+, .*\(%rsp\)", line)]
     assert len({line.split()[-1] for line in packed}) <= 14, "accumulators within the budget"
