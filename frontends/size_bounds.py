@@ -15,9 +15,12 @@ def split_bound(text: str) -> tuple[str, int | None]:
     """Split `"batch<=32"` into the name and the bound, which is None where none is given.
 
     Raises:
-        ValueError: If what follows "<=" is no positive number.
+        ValueError: If what follows "<=" is no positive number, or the name holds another
+            comparison: `"batch<32"` would else be a symbol without the bound that was meant.
     """
     name, sign, bound = text.partition("<=")
+    if re.search("[<>=≤≥]", name):
+        raise ValueError(f"an upper bound is written name<=number, not {text!r}")
     if not sign:
         return text, None
     if not re.fullmatch(r"\s*0*[1-9][0-9]*\s*", bound):

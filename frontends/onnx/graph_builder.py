@@ -22,6 +22,7 @@ from frontends.onnx.operand_sizes import shared_sizes
 from frontends.onnx.private_function import Frame, PrivateFunction, declare_recursive, define
 from frontends.onnx.ratio import Ratio
 from frontends.onnx.registry import find_converter, normalize_domain
+from frontends.onnx.relax_reason import plain_reason
 from frontends.onnx.stored_types import check_stored_inputs, name_stored_results
 from frontends.onnx.symbols import InputShapes, sanitize
 from frontends.onnx.value import Value, dtype_of, relax_constant, tensors_of
@@ -196,7 +197,7 @@ class GraphBuilder:
             lines = str(error).strip().splitlines() or [type(error).__name__]
             reason = next((line for line in reversed(lines) if line.strip()), lines[-1])
             raise InvalidModel(
-                f"the node cannot be imported: {reason.strip()}; "
+                f"the node cannot be imported: {plain_reason(reason)}; "
                 f"{self._describe(node, opset, inputs)}",
                 node=_title(node),
                 file=self._file,

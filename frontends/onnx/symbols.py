@@ -40,7 +40,9 @@ class InputShapes:
         file: str,
     ) -> None:
         self._arithmetic, self._file = arithmetic, file
-        self._symbols: dict[str, tirx.Var] = {}
+        self._symbols: dict[str, tirx.Var] = {}  # by identifier
+        self._identifiers: dict[str, str] = {}  # by the name that the file or the user gives
+        self._taken: set[str] = set()
         self._overrides: dict[str, dict[int, int | str]] = {}
         self._renamed: dict[str, int | str] = {}
         self.upper_bounds: dict[str, int] = {}  # by symbol, where the user promises one
@@ -75,7 +77,8 @@ class InputShapes:
                     file=self._file,
                 )
             axis %= len(declared)
-            if isinstance(dim, (list, tuple)):
+            buckets = isinstance(dim, (list, tuple))
+            if buckets:
                 # Where the file gives no name, the symbol takes the input's.
                 named = declared[axis].dim_param not in _MEANINGLESS
                 dim = declared[axis].dim_param if named else f"{value.name}_dim{axis}"
@@ -86,7 +89,7 @@ class InputShapes:
                     tensor=value.name,
                     file=self._file,
                 )
-            if isinstance(dim, str):
+            if isinstance(dim, str) and not buckets:  # the file's names promise no bounds
                 dim = self._take_bound(dim, value.name)
             own[axis] = dim
             param = declared[axis].dim_param
@@ -106,7 +109,7 @@ class InputShapes:
         except ValueError as fault:
             raise InvalidModel(f"dynamic_shapes: {fault}", tensor=tensor, file=self._file) from None
         if bound is not None:
-            known = self.upper_bounds.setdefault(sanitize(name), bound)
+            known = self.upper_bounds.setdefault(self._identifier(name), bound)
             if known != bound or not name:
                 raise InvalidModel(
                     f"dynamic_shapes: {name!r} is at most {known} and at most {bound}",
@@ -140,7 +143,7 @@ class InputShapes:
                 # Exporters write -1 for "unknown".
                 wanted = dim.dim_value if dim.dim_value >= 0 else None
             if wanted is None:
-                wanted = f"{sanitize(value.name)}_dim{axis}"
+                wanted = f"{value.name}_dim{axis}"
             shape.append(wanted if isinstance(wanted, int) else self.symbol(wanted))
         # Sizes beyond 2^48 elements would overflow the 64-bit arithmetic on bytes and offsets.
         if math.prod(max(size, 1) for size in shape if isinstance(size, int)) > 1 << 48:
@@ -151,11 +154,23 @@ class InputShapes:
 
     def symbol(self, name: str) -> tirx.Var:
         """Return the symbol of this name, the same one each time."""
-        name = sanitize(name)
+        name = self._identifier(name)
         if name not in self._symbols:
             self._symbols[name] = tirx.Var(name, "int64")
             self._arithmetic.declare(self._symbols[name])
         return self._symbols[name]
+
+    def _identifier(self, name: str) -> str:
+        """Return the identifier of a name; `a-b` and `a_b`, of two sizes, have two."""
+        if name not in self._identifiers:
+            plain = identifier = sanitize(name)
+            number = 1
+            while identifier in self._taken:
+                number += 1
+                identifier = f"{plain}_{number}"
+            self._identifiers[name] = identifier
+            self._taken.add(identifier)
+        return self._identifiers[name]
 
     def known(self) -> tuple[tirx.Var, ...]:
         """Return all symbols there are."""
@@ -165,6 +180,6 @@ class InputShapes:
         """Return a symbol of a name that nothing else has."""
         hint = sanitize(hint)
         number = 0
-        while f"{hint}_{number}" in self._symbols:
+        while f"{hint}_{number}" in self._taken:
             number += 1
         return self.symbol(f"{hint}_{number}")

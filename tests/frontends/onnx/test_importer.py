@@ -64,6 +64,41 @@ def test_meaningless_dim_params_are_distinct() -> None:
     assert shape == ("x_dim0", "x_dim1")
 
 
+@pytest.mark.parametrize("names", [("a-b", "a_b"), ("h/2", "h.2"), ("2n", "v2n"), ("n+1", "n-1")])
+def test_dim_params_of_one_identifier_are_distinct(names: tuple[str, str]) -> None:
+    model = make_model(
+        [helper.make_node("Relu", ["a"], ["y"]), helper.make_node("Neg", ["b"], ["z"])],
+        {"a": ("float32", [names[0], names[0]]), "b": ("float32", [names[1], 2])},
+        ["y", "z"],
+    )
+    first, second = import_onnx(model).inputs
+    assert first.shape[0] == first.shape[1] != second.shape[0]
+    feeds = {"a": np.ones((3, 3), "float32"), "b": np.ones((5, 2), "float32")}
+    _, result = run_imported(model, feeds)
+    np.testing.assert_array_equal(result, -feeds["b"])
+
+
+def test_unknown_sizes_of_inputs_of_one_identifier_are_distinct() -> None:
+    model = make_model(
+        [helper.make_node("Relu", ["i.1"], ["y"]), helper.make_node("Neg", ["i_1"], ["z"])],
+        {"i.1": ("float32", ["?"]), "i_1": ("float32", ["?"])},
+        ["y", "z"],
+    )
+    first, second = import_onnx(model).inputs
+    assert first.shape != second.shape
+
+
+@pytest.mark.parametrize("kind", ["Add", "MatMul"])
+def test_shapes_that_do_not_fit_are_told_plainly(kind: str) -> None:
+    b = numpy_helper.from_array(np.ones((3, 1, 3, 3), "float32"), "b")
+    model = make_model(
+        [helper.make_node(kind, ["x", "b"], ["y"])], {"x": ("float32", ["n", 1, 4, 4])}, ["y"], [b]
+    )
+    with pytest.raises(InvalidModel, match=r"\b4\b.* 3.* not (broadcastable|equal)") as caught:
+        import_onnx(model)
+    assert not any(noise in str(caught.value) for noise in ("ir.Op", "T.int64", "Metadata"))
+
+
 def test_dynamic_shapes_fix_and_rename() -> None:
     model = make_model(
         [helper.make_node("Add", ["a", "b"], ["y"])],

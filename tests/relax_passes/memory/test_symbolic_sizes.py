@@ -136,7 +136,14 @@ def test_a_lower_bound_alone_plans_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("dim", "reason"),
-    [("n<=0", "an upper bound is a positive number, not '0'"), ("n<=b", "not 'b'"), ("<=4", "''")],
+    [
+        ("n<=0", "an upper bound is a positive number, not '0'"),
+        *[("n<=b", "not 'b'"), ("<=4", "''")],
+        *[
+            (wrong, f"written name<=number, not '{wrong}'")
+            for wrong in ("n<4", "n=4", "n>=4", "n≤4")
+        ],
+    ],
 )
 def test_bounds_that_are_none_are_refused(dim: str, reason: str) -> None:
     with pytest.raises(InvalidModel, match=reason):
