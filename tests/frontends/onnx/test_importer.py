@@ -90,9 +90,9 @@ def test_unknown_sizes_of_inputs_of_one_identifier_are_distinct() -> None:
 
 @pytest.mark.parametrize("kind", ["Add", "MatMul"])
 def test_shapes_that_do_not_fit_are_told_plainly(kind: str) -> None:
-    b = numpy_helper.from_array(np.ones((3, 1, 3, 3), "float32"), "b")
+    b = {"b": np.ones((3, 1, 3, 3), "float32")}
     model = make_model(
-        [helper.make_node(kind, ["x", "b"], ["y"])], {"x": ("float32", ["n", 1, 4, 4])}, ["y"], [b]
+        [helper.make_node(kind, ["x", "b"], ["y"])], {"x": ("float32", ["n", 1, 4, 4])}, ["y"], b
     )
     with pytest.raises(InvalidModel, match=r"\b4\b.* 3.* not (broadcastable|equal)") as caught:
         import_onnx(model)
