@@ -88,7 +88,7 @@ def test_unknown_sizes_of_inputs_of_one_identifier_are_distinct() -> None:
     assert first.shape != second.shape
 
 
-@pytest.mark.parametrize("kind", ["Add", "MatMul"])
+@pytest.mark.parametrize("kind", ["Add", "Max"])
 def test_shapes_that_do_not_fit_are_told_plainly(kind: str) -> None:
     b = {"b": np.ones((3, 1, 3, 3), "float32")}
     model = make_model(
