@@ -15,7 +15,7 @@ from tvm.relax.expr_functor import mutator
 from relax_passes.analysis.definitions import axes_of, operator_name
 from relax_passes.lowering.read_in_place import InPlace, LookUp, read_in_place, transpose_step
 from relax_passes.lowering.rule import LoweringRule, default_lowering, is_float32, static_shape
-from relax_passes.lowering.winograd import four_sides, winograd_convolution, winograd_outputs
+from relax_passes.lowering.winograd import winograd_convolution, winograd_outputs
 from relax_passes.pass_base import PassContext
 from relax_passes.rewrite_functions import CallRewriter, rewrite_functions
 
@@ -106,12 +106,14 @@ def _blocked_conv2d(
         return winograd_convolution(bb, call, data, outputs, ctx)
     compute = depthwise_conv2d_nchwc if depthwise else partial(conv2d_nchwc, machine=ctx.machine)
 
+    top, left, bottom, right = map(int, attrs.padding)
+
     def convolution(x: te.Tensor, kernel: te.Tensor) -> te.Tensor:
         return compute(
             data.of(x),
             kernel,
             strides=_two(attrs.strides),
-            padding=four_sides(attrs.padding),
+            padding=(top, left, bottom, right),
             dilation=_two(attrs.dilation),
             groups=groups,
         )

@@ -5,8 +5,6 @@ A constant kernel is transformed now, one that is an argument in each run, both 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import tvm
 from tvm import relax, te
 
@@ -14,16 +12,6 @@ from relax_passes.constant_values import array_of, constant_from
 from relax_passes.lowering.read_in_place import InPlace
 from relax_passes.lowering.rule import static_shape
 from relax_passes.pass_base import PassContext
-
-
-def four_sides(padding: Sequence[int]) -> tuple[int, int, int, int]:
-    """Return padding as (top, left, bottom, right)."""
-    sides = [int(side) for side in padding]
-    if len(sides) == 1:
-        return (sides[0], sides[0], sides[0], sides[0])
-    if len(sides) == 2:
-        return (sides[0], sides[1], sides[0], sides[1])
-    return (sides[0], sides[1], sides[2], sides[3])
 
 
 def winograd_outputs(call: tvm.ir.Call, ctx: PassContext) -> int | None:
@@ -65,9 +53,11 @@ def winograd_convolution(
     else:
         points = bb.emit(bb.call_te(winograd_weight, weight, outputs))
 
+    top, left, bottom, right = map(int, call.attrs.padding)
+
     def convolution(x: te.Tensor, kernel: te.Tensor) -> te.Tensor:
-        padding = four_sides(call.attrs.padding)
-        return winograd_conv2d(data.of(x), kernel, ctx.machine, padding=padding)
+        border = (top, left, bottom, right)
+        return winograd_conv2d(data.of(x), kernel, ctx.machine, padding=border)
 
     ctx.log.fire("lower_operators", f"conv2d of {static_shape(call)} by Winograd F({outputs}, 3)")
     return bb.call_te(convolution, data.source, points, primfunc_name_hint="conv2d_winograd")
