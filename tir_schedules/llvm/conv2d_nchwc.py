@@ -195,10 +195,7 @@ def _tile(sch: s_tir.Schedule, anchor: SBlockRV, epilogue: SBlockRV, machine: Ma
             sch.compute_at(stage, tile)
             sch.unroll(sch.get_loops(stage)[-1])
     init = sch.decompose_reduction(anchor, ci)
-    *_, init_col, init_row, init_lane = sch.get_loops(init)
-    for loop in (init_col, init_row):
-        sch.unroll(loop)
-    sch.vectorize(init_lane)
+    vectorize_lane(sch, init, tile)
 
 
 RULE = anchored_rule("conv2d_nchwc", TAG, _tile)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tir_schedules.llvm.conv_tile import ConvSizes, choose_conv_tile, cycles
 from tir_schedules.llvm.winograd_conv2d import product_sizes
 from tir_schedules.llvm.winograd_matrices import Matrix, winograd
@@ -29,9 +27,8 @@ def choose_winograd(
         out_size: Rows and columns of the result.
         machine: The processor; its cores share the work.
     """
-    rows, columns = out_size
-    sizes = ConvSizes(blocks, lanes, rows * columns, 9 * channels, 4 * channels * rows * columns)
-    sizes = replace(sizes, images=images)
+    pixels = out_size[0] * out_size[1]
+    sizes = ConvSizes(blocks, lanes, pixels, 9 * channels, 4 * channels * pixels, images)
     best = cycles(sizes, choose_conv_tile(sizes, machine), machine) * _WORTH
     chosen = None
     for outputs in _OUTPUTS:  # a larger tile must again be worth its weights and its error

@@ -11,7 +11,6 @@ from tir_schedules.llvm.blocks import (
     extents,
     inline_spatial,
     is_spatial,
-    loops_within,
     new_schedule,
     points,
     vectorize_lane,
@@ -82,10 +81,7 @@ def _compute_in_registers(sch: s_tir.Schedule, name: str, loop: LoopRV) -> None:
     block = sch.get_sblock(name)
     sch.set_scope(block, 0, "local")
     sch.compute_at(block, loop)
-    inner = loops_within(sch, block, loop)
-    for unrolled in inner[:-1]:
-        sch.unroll(unrolled)
-    vectorize_wide(sch, inner[-1])
+    vectorize_lane(sch, block, loop)
 
 
 def _points(sch: s_tir.Schedule, machine: Machine) -> None:
@@ -119,10 +115,7 @@ def _products(sch: s_tir.Schedule, anchor: SBlockRV, machine: Machine) -> None:
     sch.reverse_compute_at(result, group)
     vectorize_lane(sch, result, group)
     init = sch.decompose_reduction(anchor, ci)
-    *zeroed, init_lane = loops_within(sch, init, group)
-    for loop in zeroed:
-        sch.unroll(loop)
-    vectorize_wide(sch, init_lane)
+    vectorize_lane(sch, init, group)
 
 
 def _pixels(sch: s_tir.Schedule, last: SBlockRV, outputs: int, machine: Machine) -> None:
