@@ -164,9 +164,10 @@ def _reference(layer: Layer, x: np.ndarray, w: np.ndarray, bias: np.ndarray) -> 
     return session.run(None, {"x": x})[0]
 
 
-def _measure(layer: Layer, target: Target, runs: int) -> tuple[float, float, float]:
+def _measure(
+    layer: Layer, target: Target, outputs: int | None, runs: int
+) -> tuple[float, float, float]:
     """Return seconds of a run, of scheduling and of compilation; check the numbers."""
-    outputs = _winograd(layer, Machine.from_target(target))
     call, schedule, compilation = _kernel(layer, target, outputs)
     rng = np.random.default_rng(0)
     lanes = Machine.from_target(target).lanes()
@@ -201,14 +202,15 @@ def main() -> None:
     options = parser.parse_args()
     use_threads(options.threads)
     target = host_target(options.threads)
+    machine = Machine.from_target(target)
     peak, copy = fma_peak(target, options.threads), copy_bandwidth(options.threads)
     print(f"FMA peak {peak:.0f} GFLOP/s, copy {copy:.0f} GB/s, {options.threads} threads")
     print("| model | layer | algorithm | us | GFLOP/s, of peak | GB/s, of copy | compile ms |")
     print("|---|---|---|---|---|---|---|")
     for layer in [*_resnet50(), *_mobilenet_v2()]:
-        seconds, schedule, compilation = _measure(layer, target, options.runs)
+        outputs = _winograd(layer, machine)
+        seconds, schedule, compilation = _measure(layer, target, outputs, options.runs)
         rate, moved = layer.flops / seconds / 1e9, layer.bytes / seconds / 1e9
-        outputs = _winograd(layer, Machine.from_target(target))
         algorithm = "direct" if outputs is None else f"F({outputs}, 3)"
         kind = "depthwise" if layer.depthwise else f"-> {layer.outputs}"
         shape = f"{layer.size}x{layer.size} k{layer.kernel} s{layer.stride}"

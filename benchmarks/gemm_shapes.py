@@ -114,14 +114,12 @@ def compiled(func: PrimFunc, target: Target) -> Callable[..., None]:
     return tvm.compile(module, target=target).jit()["main"]
 
 
-def _times(
-    call: Callable[[], None], rounds: int, round_seconds: float = _SECONDS_A_ROUND
-) -> list[float]:
-    """Return seconds a call, one figure a round of about `round_seconds`."""
+def _times(call: Callable[[], None], rounds: int) -> list[float]:
+    """Return seconds a call, one figure a round."""
     call()
     start = time.perf_counter()
     call()
-    repeat = max(1, int(round_seconds / max(1e-7, time.perf_counter() - start)))
+    repeat = max(1, int(_SECONDS_A_ROUND / max(1e-7, time.perf_counter() - start)))
     seconds = []
     for _ in range(rounds):
         start = time.perf_counter()
