@@ -15,14 +15,17 @@ def split_bound(text: str) -> tuple[str, int | None]:
     """Split `"batch<=32"` into the name and the bound, which is None where none is given.
 
     Raises:
-        ValueError: If what follows "<=" is no positive number, or the name holds another
-            comparison: `"batch<32"` would else be a symbol without the bound that was meant.
+        ValueError: If what follows "<=" is no positive number, or nothing stands before it, or the
+            name holds another comparison: `"batch<32"` would else be a symbol without the bound
+            that was meant.
     """
     name, sign, bound = text.partition("<=")
     if re.search("[<>=≤≥]", name):
         raise ValueError(f"an upper bound is written name<=number, not {text!r}")
     if not sign:
         return text, None
+    if not name.strip():
+        raise ValueError("a dimension with an upper bound has a name, not ''")
     if not re.fullmatch(r"\s*0*[1-9][0-9]*\s*", bound):
         raise ValueError(f"an upper bound is a positive number, not {bound.strip()!r}")
     return name.strip(), int(bound)

@@ -138,7 +138,7 @@ def test_a_lower_bound_alone_plans_nothing() -> None:
     ("dim", "reason"),
     [
         ("n<=0", "an upper bound is a positive number, not '0'"),
-        *[("n<=b", "not 'b'"), ("<=4", "''")],
+        *[("n<=b", "not 'b'"), ("<=4", "has a name, not ''")],
         *[
             (wrong, f"written name<=number, not '{wrong}'")
             for wrong in ("n<4", "n=4", "n>=4", "n≤4")
