@@ -110,7 +110,7 @@ class InputShapes:
             raise InvalidModel(f"dynamic_shapes: {fault}", tensor=tensor, file=self._file) from None
         if bound is not None:
             known = self.upper_bounds.setdefault(self._identifier(name), bound)
-            if known != bound or not name:
+            if known != bound:
                 raise InvalidModel(
                     f"dynamic_shapes: {name!r} is at most {known} and at most {bound}",
                     tensor=tensor,
@@ -163,11 +163,8 @@ class InputShapes:
     def _identifier(self, name: str) -> str:
         """Return the identifier of a name; `a-b` and `a_b`, of two sizes, have two."""
         if name not in self._identifiers:
-            plain = identifier = sanitize(name)
-            number = 1
-            while identifier in self._taken:
-                number += 1
-                identifier = f"{plain}_{number}"
+            plain = sanitize(name)
+            identifier = self._numbered(plain, 2) if plain in self._taken else plain
             self._identifiers[name] = identifier
             self._taken.add(identifier)
         return self._identifiers[name]
@@ -178,8 +175,10 @@ class InputShapes:
 
     def fresh(self, hint: str) -> tirx.Var:
         """Return a symbol of a name that nothing else has."""
-        hint = sanitize(hint)
-        number = 0
-        while f"{hint}_{number}" in self._taken:
+        return self.symbol(self._numbered(sanitize(hint), 0))
+
+    def _numbered(self, plain: str, number: int) -> str:
+        """Return the first identifier that is not taken, counting from `number`."""
+        while f"{plain}_{number}" in self._taken:
             number += 1
-        return self.symbol(f"{hint}_{number}")
+        return f"{plain}_{number}"
