@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
-from frontends.onnx.dims import Dim, DimArithmetic, is_static, prim
+from frontends.onnx.dims import Dim, DimArithmetic, is_static
 
 MANTISSA = {"float32": 24, "float64": 53}
 # Factors of no more than these numerators and denominators leave room for sizes in the mantissa.
@@ -198,40 +198,36 @@ class RatioArithmetic:
 
     def floor(self, item: Ratio) -> Dim:
         """Return the greatest integer not above it."""
-        if item.denominator == 1:
-            return item.numerator
-        if item.is_static:
-            return math.floor(item.fraction)
-        return self._dims.simplify(tirx.floordiv(prim(item.numerator), item.denominator))
+        return self._integer(math.floor, tirx.floordiv, item)
 
     def ceil(self, item: Ratio) -> Dim:
         """Return the smallest integer not below it."""
-        if item.denominator == 1:
-            return item.numerator
-        if item.is_static:
-            return math.ceil(item.fraction)
-        above = item.numerator + (item.denominator - 1)
-        return self._dims.simplify(tirx.floordiv(prim(above), item.denominator))
+        return self._integer(math.ceil, lambda n, d: tirx.floordiv(n + (d - 1), d), item)
 
     def round(self, item: Ratio) -> Dim:
         """Return the nearest integer, the even one of two."""
-        if item.denominator == 1:
-            return item.numerator
-        if item.is_static:
-            return round(item.fraction)
-        numerator, denominator = prim(item.numerator), item.denominator
-        half = (denominator - 1) // 2
-        if denominator % 2 == 0:  # just below one half is added, and a bit more to odd numbers
-            half = half + tirx.floormod(tirx.floordiv(numerator, denominator), 2)
-        return self._dims.simplify(tirx.floordiv(numerator + half, denominator))
+        return self._integer(round, _round_half_even, item)
 
     def truncate(self, item: Ratio) -> Dim:
         """Return the integer part, as a cast to an integer does."""
+        return self._integer(math.trunc, self._dims.truncdiv, item)
+
+    def _integer(
+        self, known: Callable[[Fraction], int], divide: Callable[[Dim, int], Dim], item: Ratio
+    ) -> Dim:
+        """Round by `known` where no size is in it, else by dividing numerator by denominator."""
         if item.denominator == 1:
             return item.numerator
         if item.is_static:
-            return math.trunc(item.fraction)
-        return self._dims.truncdiv(item.numerator, item.denominator)
+            return known(item.fraction)
+        return self._dims.simplify(divide(item.numerator, item.denominator))
+
+
+def _round_half_even(numerator: Dim, denominator: int) -> Dim:
+    half = (denominator - 1) // 2
+    if denominator % 2 == 0:  # just below one half is added, and a bit more to odd numbers
+        half = half + tirx.floormod(tirx.floordiv(numerator, denominator), 2)
+    return tirx.floordiv(numerator + half, denominator)
 
 
 def _is_short(item: Ratio) -> bool:
