@@ -37,6 +37,8 @@ def evaluate(
         return None
     if not (node.op_type in _RULES or node.op_type in _OF_RATIOS or node.op_type == "Cast"):
         return None
+    if not all(value is None or _is_small(value) for value in inputs):
+        return None
     attributes = {
         attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute
     }
@@ -61,11 +63,14 @@ def evaluate(
     return Value.of_dims(node.output[0], result, dtype)
 
 
+def _is_small(value: Value) -> bool:
+    """Tell whether all elements are known now, and few."""
+    known = value.array if value.array is not None else value.symbolic
+    return known is not None and known.size <= _MAX_ELEMENTS
+
+
 def _elements(value: Value) -> np.ndarray:
     """Return the elements as dimensions or ratios."""
-    known = value.array if value.array is not None else value.symbolic
-    if known is None or known.size > _MAX_ELEMENTS:
-        raise Unknown
     elements = value.dims() if value.dtype not in MANTISSA else value.ratios()
     if elements is None:
         raise Unknown
