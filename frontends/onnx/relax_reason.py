@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 
+from frontends.onnx.dims import plain_integers
+
 # Relax prints the whole record of the operator, or a module's script, before it comes to the point.
 _PREFIX = re.compile(
     r"^\s*(?:In ir\.Op\(.*\bsupport_level=\d+\),\s*|# Metadata omitted\.[^\[]*\[[^\]]*\]\)\.\s*)"
 )
-_INTEGER = re.compile(r"T\.int64\((-?\d+)\)")
 
 
 def plain_reason(line: str) -> str:
     """Return the line of an error of Relax's type deduction from where it names the fault."""
-    return _INTEGER.sub(r"\1", _PREFIX.sub("", line)).strip().rstrip(".")
+    return plain_integers(_PREFIX.sub("", line)).strip().rstrip(".")
