@@ -174,12 +174,7 @@ def _implied_strides(shape: Sequence[int]) -> list[int]:
 
 def _is_compact(tensor: Any) -> bool:
     """Tell whether a TVM tensor has exactly the strides its shape implies."""
-    expected = 1
-    for size, stride in zip(reversed(tensor.shape), reversed(tensor.strides), strict=True):
-        if int(stride) != expected:
-            return False
-        expected *= int(size)
-    return True
+    return list(tensor.strides) == _implied_strides(tensor.shape)
 
 
 def _move(tensor: Any, device: Any) -> Any:
