@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import tvm
@@ -42,13 +43,13 @@ def is_copy(func: PrimFunc) -> bool:
         return False
     (store,) = stores
     load = store.value
-    if _count(load.source.shape) != _count(store.buffer.shape):
+    analyzer = Analyzer()
+    if not analyzer.can_prove_equal(_count(load.source.shape), _count(store.buffer.shape)):
         return False
     read, written = (
         _place(load.source.shape, load.indices),
         _place(store.buffer.shape, store.indices),
     )
-    analyzer = Analyzer()
     blocks: list[SBlock] = []
     tvm_ffi.structural_walk(func.body, (SBlock, blocks.append))
     for axis in (axis for block in blocks for axis in block.iter_vars):
@@ -56,11 +57,8 @@ def is_copy(func: PrimFunc) -> bool:
     return bool(analyzer.can_prove_equal(read, written))
 
 
-def _count(shape: Sequence[tirx.Expr]) -> object:
-    count: object = 1
-    for size in shape:
-        count = count * (int(size) if isinstance(size, tirx.IntImm) else size)  # type: ignore[operator]
-    return count if isinstance(count, int) else str(count)
+def _count(shape: Sequence[tirx.Expr]) -> tirx.Expr:
+    return math.prod(shape, start=tirx.const(1, "int64"))
 
 
 def _place(shape: Sequence[tirx.Expr], indices: Sequence[tirx.Expr]) -> tirx.Expr:
