@@ -71,9 +71,7 @@ def build_cached(
     from relax_passes.build import build_executable
 
     executable = build_executable(tvm.IRModule(graphs, attrs=mod.attrs), ctx)
-    if any(isinstance(func, tirx.PrimFunc) for func in graphs.values()):
-        return relax.VirtualMachine(executable, tvm.cpu())
-    # TVM would run the C compiler on an empty file, since there is no code beside the graph.
+    # Not the executable: TVM would run the C compiler on an empty file, since no kernel is in it.
     return relax.VirtualMachine(executable.mod, tvm.cpu())
 
 
