@@ -23,7 +23,7 @@ def overwritable_operands(func: PrimFunc) -> list[tuple[int, int]]:
     block that stores the result must be the last of these.
     """
     buffers = [number for number, p in enumerate(func.params) if hasattr(p, "shape")]
-    written = {s.buffer for s in _stores(func)}
+    written = {s.buffer for s in stores_of(func)}
     results = [number for number in buffers if func.params[number] in written]
     # A kernel with one result may hold reductions beside its maps; its tiles have any order.
     if not results or len(results) == 1 and categorize(func).category > Category.BROADCAST:
@@ -37,18 +37,27 @@ def overwritable_operands(func: PrimFunc) -> list[tuple[int, int]]:
         for operand in buffers
         if operand not in results
         for result in results
-        if _same_type(func.params[operand], func.params[result])
+        if same_type(func.params[operand], func.params[result])
         and _pointwise(func.params[operand], func.params[result], outputs, blocks)
     ]
 
 
-def _stores(func: PrimFunc) -> list[BufferStore]:
+def stores_of(node: PrimFunc | SBlock) -> list[BufferStore]:
+    """Return all stores within a function or a block."""
     stores: list[BufferStore] = []
-    tvm_ffi.structural_walk(func.body, (BufferStore, stores.append))
+    tvm_ffi.structural_walk(node.body, (BufferStore, stores.append))
     return stores
 
 
-def _same_type(a: Var, b: Var) -> bool:
+def loads_of(node: PrimFunc | SBlock) -> list[TensorLoad]:
+    """Return all loads within a function or a block."""
+    loads: list[TensorLoad] = []
+    tvm_ffi.structural_walk(node.body, (TensorLoad, loads.append))
+    return loads
+
+
+def same_type(a: Var, b: Var) -> bool:
+    """Tell whether two buffers have one shape and dtype."""
     return bool(tvm_ffi.structural_equal(a.shape, b.shape) and str(a.dtype) == str(b.dtype))
 
 
@@ -60,17 +69,12 @@ def _pointwise(operand: Var, result: Var, outputs: Sequence[Var], blocks: list[S
     derived = {operand}
     last = None
     for block in blocks:
-        stores: list[BufferStore] = []
-        loads: list[TensorLoad] = []
-        tvm_ffi.structural_walk(
-            block.body, [(BufferStore, stores.append), (TensorLoad, loads.append)]
-        )
-        touching = [load for load in loads if load.source in derived]
+        touching = [load for load in loads_of(block) if load.source in derived]
         if not touching:
             continue
         if any(int(axis.iter_type) != IterVar.DataPar for axis in block.iter_vars):
             return False
-        for store in stores:
+        for store in stores_of(block):
             last = store.buffer
             for load in touching:
                 if not tvm_ffi.structural_equal(list(load.indices), list(store.indices)):

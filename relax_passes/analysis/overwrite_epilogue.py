@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import tvm
 import tvm_ffi
-from tvm.ir import TensorLoad
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm.sym import detect_iter_map
 from tvm.tirx import BufferStore, IterVar, PrimFunc, Var
+
+from relax_passes.analysis.overwrite import loads_of, same_type, stores_of
 
 
 def epilogue_operands(func: PrimFunc) -> list[tuple[int, int]]:
@@ -24,7 +25,7 @@ def epilogue_operands(func: PrimFunc) -> list[tuple[int, int]]:
         func: A scheduled function, its loops still around blocks.
     """
     numbers = [number for number, p in enumerate(func.params) if hasattr(p, "shape")]
-    stored = {store.buffer for store in _stores(func)}
+    stored = {store.buffer for store in stores_of(func)}
     results = [number for number in numbers if func.params[number] in stored]
     if len(results) != 1:
         return []
@@ -32,21 +33,21 @@ def epilogue_operands(func: PrimFunc) -> list[tuple[int, int]]:
     realizes: list[SBlockRealize] = []
     tvm_ffi.structural_walk(func.body, (SBlockRealize, realizes.append), order="pre")
     realizes = [r for r in realizes if len(r.block.iter_vars)]
-    writers = [r for r in realizes if any(s.buffer.same_as(output) for s in _stores(r.block))]
-    if len(writers) != 1 or any(load.source.same_as(output) for load in _loads(func)):
+    writers = [r for r in realizes if any(s.buffer.same_as(output) for s in stores_of(r.block))]
+    if len(writers) != 1 or any(load.source.same_as(output) for load in loads_of(func)):
         return []
     (realize,) = writers
-    stores = _stores(realize.block)
+    stores = stores_of(realize.block)
     if len(stores) != 1 or _has_inner_blocks(realize.block):
         return []
     for number in numbers:
         operand = func.params[number]
-        loads = [load for load in _loads(func) if load.source.same_as(operand)]
-        here = [load for load in _loads(realize.block) if load.source.same_as(operand)]
+        loads = [load for load in loads_of(func) if load.source.same_as(operand)]
+        here = [load for load in loads_of(realize.block) if load.source.same_as(operand)]
         pointwise = all(
             tvm_ffi.structural_equal(list(load.indices), list(stores[0].indices)) for load in here
         )
-        if _same_type(operand, output) and loads and len(loads) == len(here) and pointwise:
+        if same_type(operand, output) and loads and len(loads) == len(here) and pointwise:
             candidates.append((number, results[0]))
     return candidates if candidates and _stores_once(func, realize, stores[0]) else []
 
@@ -79,19 +80,3 @@ def _has_inner_blocks(block: SBlock) -> bool:
     inner: list[SBlock] = []
     tvm_ffi.structural_walk(block.body, (SBlock, inner.append))
     return bool(inner)
-
-
-def _same_type(a: Var, b: Var) -> bool:
-    return bool(tvm_ffi.structural_equal(a.shape, b.shape) and str(a.dtype) == str(b.dtype))
-
-
-def _stores(node: PrimFunc | SBlock) -> list[BufferStore]:
-    stores: list[BufferStore] = []
-    tvm_ffi.structural_walk(node.body, (BufferStore, stores.append))
-    return stores
-
-
-def _loads(node: PrimFunc | SBlock) -> list[TensorLoad]:
-    loads: list[TensorLoad] = []
-    tvm_ffi.structural_walk(node.body, (TensorLoad, loads.append))
-    return loads
