@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import tvm_ffi
 from tvm import s_tir, tirx
@@ -189,6 +190,14 @@ def work_per_point(body: object) -> int:
 
     tvm_ffi.structural_walk(body, (Call, visit), order="pre")
     return 1 + expression_nodes(body) + 15 * calls[0]
+
+
+def total_work(sch: s_tir.Schedule, blocks: Iterable[SBlockRV]) -> int:
+    """Return about how many scalar operations some blocks cost over all their loops."""
+    return sum(
+        points(extents(sch, sch.get_loops(block))) * work_per_point(sch.get(block).body)
+        for block in blocks
+    )
 
 
 _LONG_CALLS = frozenset(

@@ -18,15 +18,13 @@ from tvm.tirx import IterVar, PrimFunc, Var
 from tir_schedules.llvm.blocks import (
     RECOMPUTE,
     constant,
-    extents,
     inline_spatial,
     is_reduction,
     is_spatial,
     leaf_blocks,
     new_schedule,
-    points,
     rule_tag,
-    work_per_point,
+    total_work,
 )
 from tir_schedules.llvm.elementwise import parallel_outer, schedule_map
 from tir_schedules.llvm.lane_reduction import (
@@ -134,7 +132,7 @@ def _alike_columns(sch: s_tir.Schedule, blocks: Sequence[SBlockRV]) -> list[SBlo
 
 def schedule_reduction(sch: s_tir.Schedule, block: SBlockRV, machine: Machine) -> None:
     """Schedule one reduction block over its own loops."""
-    work = points(extents(sch, sch.get_loops(block))) * work_per_point(sch.get(block).body)
+    work = total_work(sch, [block])
     if len(sch.get(block).writes) > 1:  # argmax and argmin carry a position: rows stay serial
         kept, reduced = split_loops(sch, block)
         sch.reorder(*kept, *reduced)
@@ -162,11 +160,7 @@ def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
         blocks = leaf_blocks(sch)
         together = _alike_columns(sch, blocks[:first])
     if together:
-        work = sum(
-            points(extents(sch, sch.get_loops(block))) * work_per_point(sch.get(block).body)
-            for block in together
-        )
-        _over_columns(sch, together, machine, work)
+        _over_columns(sch, together, machine, total_work(sch, together))
     for block in blocks:
         if any(block.same_as(done) for done in together):
             continue

@@ -23,7 +23,7 @@ from tir_schedules.llvm.blocks import (
     new_schedule,
     points,
     rule_tag,
-    work_per_point,
+    total_work,
 )
 from tir_schedules.llvm.elementwise import parallel_outer
 from tir_schedules.llvm.lane_reduction import accumulate_in_lanes, split_tails, vectorize_lanes
@@ -107,10 +107,7 @@ def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
     if row_count == 0:
         sch.add_unit_loop(sch.get_loops(out)[0])
         row_count = 1
-    work = sum(
-        points(extents(sch, sch.get_loops(block))) * work_per_point(sch.get(block).body)
-        for block in leaf_blocks(sch)
-    )
+    work = total_work(sch, leaf_blocks(sch))
     row = parallel_outer(sch, sch.get_loops(out)[:row_count], machine, work)
     inner = [block for block in leaf_blocks(sch) if not is_output(sch, block)]
     for block in reversed(inner):

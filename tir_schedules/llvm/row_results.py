@@ -24,7 +24,7 @@ from tir_schedules.llvm.blocks import (
     new_schedule,
     points,
     rule_tag,
-    work_per_point,
+    total_work,
 )
 from tir_schedules.llvm.elementwise import parallel_outer
 from tir_schedules.llvm.lane_reduction import (
@@ -126,10 +126,7 @@ def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
         if is_reduction(sch, block):
             accumulate_in_lanes(sch, block, machine)
     sch, first = reductions_of_operands_first(sch)
-    work = sum(
-        points(extents(sch, sch.get_loops(block))) * work_per_point(sch.get(block).body)
-        for block in leaf_blocks(sch)
-    )
+    work = total_work(sch, leaf_blocks(sch))
     row = _join_rows(sch, rows)
     if constant(sch.get(row).extent) != 1:
         parallel_outer(sch, [row], machine, work)
