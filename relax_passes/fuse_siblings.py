@@ -48,6 +48,7 @@ def fuse_siblings(
     siblings = _Siblings(mod, ctx, options)
     plans = siblings.plan()
     peaks = ArenaPeaks()
+    before: dict[tvm.ir.GlobalVar, int] = {}
     for left in reversed(range(_ROUNDS + 1)):
         if not any(plan.joined for plan in plans.values()):
             break
@@ -55,10 +56,12 @@ def fuse_siblings(
         higher: dict[relax.Var, str] = {}
         for var, plan in plans.items():
             if plan.joined:
-                before, after = peaks.of(mod, mod[var]), peaks.of(fused, fused[var])
-                if after.bytes > before.bytes:
+                if var not in before:
+                    before[var] = peaks.of(mod, mod[var]).bytes
+                after = peaks.of(fused, fused[var])
+                if after.bytes > before[var]:
                     blamed = plan.groups_that_make(after.alive if left else None)
-                    text = f"{after.bytes - before.bytes} bytes more would be alive at once"
+                    text = f"{after.bytes - before[var]} bytes more would be alive at once"
                     higher.update(dict.fromkeys(blamed, text))
         if not higher:
             _report(plans.values(), ctx)
@@ -96,7 +99,7 @@ class _Siblings:
         self._mod, self._ctx = mod, ctx
         self._limits = Limits(options.max_blocks, options.max_results, options.least_bytes)
         self._categories, self._spaces = Categories(mod), RowSpaces(mod)
-        self._kernels = FusedKernels(mod)
+        self._kernels: FusedKernels  # of the last plan
         self._banned: dict[relax.Var, str] = {}
 
     def ban(self, variables: dict[relax.Var, str]) -> None:

@@ -65,7 +65,7 @@ class SiblingGroup:
 
 @dataclass(frozen=True)
 class Limits:
-    """How far groups grow."""
+    """How far groups grow; what saves less than `least_bytes`, at least 1, stays apart."""
 
     max_blocks: int
     max_results: int
@@ -157,9 +157,10 @@ class SiblingGroups:
 
     def in_order(self) -> Iterator[relax.Binding | SiblingGroup]:
         """Yield bindings and groups in the order they run."""
-        grouped = {node for group in self.groups() for node in group.nodes}
+        groups = self.groups()
+        grouped = {node for group in groups for node in group.nodes}
         singles = [(float(n), b) for n, b in enumerate(self.bindings) if n not in grouped]
-        placed = [*singles, *((group.place, group) for group in self.groups())]
+        placed = [*singles, *((group.place, group) for group in groups)]
         for _, item in sorted(placed, key=lambda pair: pair[0]):
             yield item
 
@@ -196,7 +197,7 @@ class SiblingGroups:
         """Merge `b` into `a` if that saves bytes and nothing is against it."""
         rows = min(a.rows, b.rows)
         saved = self._saved(a, b, rows)
-        if saved < max(1, self._limits.least_bytes):
+        if saved < self._limits.least_bytes:
             return False
         nodes = [*a.nodes, *b.nodes]
         place = self._place(a, b)
