@@ -8,8 +8,10 @@ import tvm
 from tvm import relax, tirx
 
 from relax_passes.analysis.overwrite import overwritable_operands
+from relax_passes.memory.greedy_offsets import Buffer
 from relax_passes.memory.in_place import choose_in_place
 from relax_passes.memory.live_ranges import analyze_live_ranges, bindings_of
+from relax_passes.memory.plan_offsets import fullest_step
 
 
 @dataclass(frozen=True)
@@ -31,16 +33,8 @@ class ArenaPeaks:
         bindings = bindings_of(func)
         live = analyze_live_ranges(bindings, func.body.body)
         choose_in_place(mod, bindings, live, allowed=self._allowed)
-        changes = [0] * (len(bindings) + 2)
-        hosts = [s for s in live.storages if s.planned and s.host is None]
-        for storage in hosts:
-            changes[storage.lower] += storage.arena_bytes
-            changes[storage.upper] -= storage.arena_bytes
-        most = now = fullest = 0
-        for step, change in enumerate(changes):
-            now += change
-            if now > most:
-                most, fullest = now, step
+        placed = (live.storages[index] for index in live.placed())
+        fullest, most = fullest_step([Buffer(s.lower, s.upper, s.arena_bytes) for s in placed])
         alive = {
             var
             for var, indices in live.names.items()

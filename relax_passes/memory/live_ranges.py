@@ -67,6 +67,10 @@ class LiveRanges:
     results: dict[relax.Expr, tuple[int, ...]] = field(default_factory=dict)
     slices: set[relax.Expr] = field(default_factory=set)
 
+    def placed(self) -> list[int]:
+        """Return the storages that need a place of their own in the arena."""
+        return [i for i, s in enumerate(self.storages) if s.planned and s.host is None]
+
     def host_of(self, index: int) -> int:
         """Return the storage whose bytes hold storage `index`."""
         return self.place_of(index)[0]

@@ -50,9 +50,7 @@ def _order_function(
 ) -> relax.Function | None:
     """Return the function with one of its blocks reordered, None if no block gains."""
     blocks = list(func.body.blocks)
-    bytes_of = SizeBounds(func).bytes_of
-    bindings = [b for block in blocks for b in block.bindings]
-    live = analyze_live_ranges(bindings, func.body.body, bytes_of)
+    _, live = _analyze(func, blocks)
     ordered = None
     for place, block in enumerate(blocks):
         if not isinstance(block, relax.DataflowBlock) or len(block.bindings) < 3:
@@ -73,13 +71,20 @@ def _order_function(
         limit = "no order needs less" if found.exact else f"no order needs under {found.bound}"
         ctx.log.fire(NAME, f"{name}: {before} -> {after} bytes alive at once; {limit}")
         blocks, ordered = trial, True
-        bindings = [b for other in blocks for b in other.bindings]
-        live = analyze_live_ranges(bindings, func.body.body, bytes_of)
+        _, live = _analyze(func, blocks)
     if ordered is None:
         return None
     body = relax.SeqExpr(blocks, func.body.body)
     moved = relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
     return relax.BlockBuilder(mod).normalize(moved)
+
+
+def _analyze(
+    func: relax.Function, blocks: Sequence[relax.BindingBlock]
+) -> tuple[list[relax.Binding], LiveRanges]:
+    """Return the bindings and live ranges of a function whose blocks are these."""
+    bindings = [binding for block in blocks for binding in block.bindings]
+    return bindings, analyze_live_ranges(bindings, func.body.body, SizeBounds(func).bytes_of)
 
 
 def _order_block(
@@ -109,9 +114,8 @@ def _arena_bound(
     mod: tvm.IRModule, func: relax.Function, blocks: Sequence[relax.BindingBlock]
 ) -> int:
     """Return the most bytes alive at once, with results in place and parts in their wholes."""
-    bindings = [binding for block in blocks for binding in block.bindings]
-    live = analyze_live_ranges(bindings, func.body.body, SizeBounds(func).bytes_of)
+    bindings, live = _analyze(func, blocks)
     join_parts(bindings, live)
     choose_in_place(mod, bindings, live)
-    hosts = [s for s in live.storages if s.planned and s.host is None]
-    return max_live_bytes([Buffer(s.lower, s.upper, s.arena_bytes) for s in hosts])
+    placed = (live.storages[index] for index in live.placed())
+    return max_live_bytes([Buffer(s.lower, s.upper, s.arena_bytes) for s in placed])

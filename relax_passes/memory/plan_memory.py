@@ -87,7 +87,7 @@ def _plan_function(
     if options.parallel_safe:
         allowed = {"may_overwrite": may_overwrite(live, analyze_data_flow(bindings, live))}
     in_place = choose_in_place(mod, bindings, live, **allowed) if options.in_place else {}
-    planned = [i for i, s in enumerate(live.storages) if s.planned and s.host is None]
+    planned = live.placed()
     buffers = [live.storages[i] for i in planned]
     # Without reuse every buffer lives as long as the function.
     ranges = [(b.lower, b.upper) if options.reuse else (-1, len(bindings) + 1) for b in buffers]

@@ -74,12 +74,18 @@ def plan_offsets(
 
 def max_live_bytes(items: Sequence[Buffer]) -> int:
     """Return the greatest number of bytes alive at one step: no plan has a lower peak."""
+    return fullest_step(items)[1]
+
+
+def fullest_step(items: Sequence[Buffer]) -> tuple[int, int]:
+    """Return the first step at which the most bytes are alive, and how many; 0 where none are."""
     events: dict[int, int] = {}
     for b in items:
         events[b.lower] = events.get(b.lower, 0) + b.size
         events[b.upper] = events.get(b.upper, 0) - b.size
-    live = peak = 0
+    live = peak = fullest = 0
     for step in sorted(events):
         live += events[step]
-        peak = max(peak, live)
-    return peak
+        if live > peak:
+            peak, fullest = live, step
+    return fullest, peak
