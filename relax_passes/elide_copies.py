@@ -24,6 +24,7 @@ from tvm import relax, topi
 
 from relax_passes.analysis.category import Category
 from relax_passes.analysis.definitions import operator_name
+from relax_passes.analysis.tensor_bytes import bytes_of
 from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.fusion_groups import callee_of
 from relax_passes.lowering.contiguous_parts import (
@@ -154,10 +155,11 @@ class _Block:
         if reason is not None:
             return self._leave(var, reason)
         value = float(self._mod[call.args[0]].attrs[PAD_VALUE])
-        operands: list[relax.Expr] = []
-        for fill, size in zip(fills, ends, strict=True):
-            operands += [self._filled(f"{var.name}_border", fill, dtype, value)] if size else []
-            operands += list(call.args[1].fields) if fill is fills[0] else []
+        borders = [
+            [self._filled(f"{var.name}_border", fill, dtype, value)] if size else []
+            for fill, size in zip(fills, ends, strict=True)
+        ]
+        operands = [*borders[0], *call.args[1].fields, *borders[1]]
         self._take(var, relax.op.concat(operands, axis), sum(parts.stored))
         return True
 
@@ -168,7 +170,7 @@ class _Block:
         return border
 
     def _parts(self, operands: Sequence[relax.Expr]) -> _Parts:
-        parts = _Parts([_bytes(operand) for operand in operands], [], [])
+        parts = _Parts([bytes_of(operand) for operand in operands], [], [])
         for number, (operand, size) in enumerate(zip(operands, parts.sizes, strict=True)):
             twice = any(operand.same_as(other) for other in operands[:number])
             mine = isinstance(operand, relax.DataflowVar) and not twice
@@ -206,10 +208,10 @@ class _Block:
         if reason is not None:
             return self._leave(var, reason)
         views = [
-            relax.op.memory.view(source, ty.shape, str(ty.dtype), offset)
+            self._builder.normalize(relax.op.memory.view(source, ty.shape, str(ty.dtype), offset))
             for ty, offset in zip(types, offsets, strict=True)
         ]
-        size = sum(_type_bytes(ty) for ty in types)
+        size = sum(map(bytes_of, views))
         if isinstance(var.ty, tvm.ir.TupleType):
             self._views[var] = views
             self._count(size)
@@ -257,13 +259,5 @@ class _Block:
         self._bindings.append(relax.VarBinding(var, value))
 
 
-def _bytes(value: relax.Expr) -> int:
-    return _type_bytes(value.ty)
-
-
-def _type_bytes(ty: relax.TensorType) -> int:
-    return math.prod(int(dim) for dim in ty.shape) * _itemsize(str(ty.dtype))
-
-
 def _itemsize(dtype: str) -> int:
-    return (tvm.runtime.DataType(dtype).bits + 7) // 8
+    return int(tvm.runtime.DataType(dtype).itemsize)
