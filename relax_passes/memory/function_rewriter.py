@@ -128,11 +128,6 @@ class FunctionRewriter:
         self._builder.emit(relax.Call(callee, [*inputs, *stored, *shapes]), "_")
         single = not isinstance(var.ty, relax.TupleType)
         self._new[var] = outputs[0] if single else relax.Tuple(outputs)
-        for number, (index, output) in enumerate(
-            zip(self._live.results[var], outputs, strict=True)
-        ):
-            if over is None or number != over.result:
-                self._storages[output] = frozenset([index])
 
     def _emit_concat(self, var: relax.Var, concat: relax.Call) -> None:
         """Copy the operands that do not lie in the concatenation; the others are there already."""
@@ -152,10 +147,11 @@ class FunctionRewriter:
         self._storages[self._new[var]] = frozenset([index])
 
     def _allocate(self, index: int, ty: relax.TensorType, name: str) -> relax.Var:
-        root = self._live.host_of(index)
-        if root != index:  # only a part has a host here: a result in place allocates nothing
-            return self._slice(index, 0, ty, name)
-        return self._new_tensor(index, ty, name)
+        # Only a part has a host here: a result in place allocates nothing.
+        is_part = self._live.host_of(index) != index
+        tensor = self._slice(index, 0, ty, name) if is_part else self._new_tensor(index, ty, name)
+        self._storages[tensor] = frozenset([index])
+        return tensor
 
     def _slice(self, index: int, begin: int, ty: relax.TensorType, name: str) -> relax.Var:
         """Return bytes of a storage, `begin` bytes from its start, as a tensor."""

@@ -85,17 +85,17 @@ def describe_buffers(
 
 def count_allocations(main: relax.Function) -> dict[str, int]:
     """Count what one run asks the run-time pool for, which hands out again what came back to it."""
-    calls = [binding.value for binding in bindings_of(main)]
+    bindings = bindings_of(main)
     returned = set(relax_analysis.free_vars(main.body.body))
-    for binding in reversed(bindings_of(main)):
+    for binding in reversed(bindings):
         if binding.var in returned and is_call_to(binding.value, "relax.reshape"):
             returned.update(relax_analysis.free_vars(binding.value))
     fresh = [
         binding.var in returned
-        for binding in bindings_of(main)
+        for binding in bindings
         if is_call_to(binding.value, "relax.builtin.alloc_tensor")
     ]
-    storages = [call for call in calls if is_call_to(call, "relax.memory.alloc_storage")]
+    storages = [b.value for b in bindings if is_call_to(b.value, "relax.memory.alloc_storage")]
     arenas = sum(all(isinstance(n, IntImm) for n in call.args[0].values) for call in storages)
     return {
         "arenas": arenas,

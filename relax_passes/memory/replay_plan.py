@@ -7,7 +7,6 @@ Tensors from the run-time pool are followed in the same way; they may leave the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -115,7 +114,7 @@ class Replay:
         if isinstance(value, relax.If) or op in _PACKED or self._is_function(value):
             for name in self.in_arena(value):
                 raise OverlapError(f"{name} lies in the arena but leaves it")
-        if isinstance(value, Call) and self._is_kernel(value, op):
+        if isinstance(value, Call) and _is_kernel(value, op):
             self._run_kernel(value, used)
         elif op not in _VIEWS and not isinstance(value, (relax.Tuple, relax.TupleGetItem)):
             self._check_written(used)
@@ -131,7 +130,7 @@ class Replay:
             self.tensors.append(tensor)
 
     def _arena_tensor(self, binding: relax.VarBinding) -> ArenaTensor:
-        storage, offset_expr, shape, dtype = binding.value.args[:4]
+        storage, offset_expr = binding.value.args[:2]
         offset, name = _constant(offset_expr), binding.var.name
         if storage not in self._sizes:
             raise OverlapError(f"{name} is cut from something that is not a storage")
@@ -147,13 +146,13 @@ class Replay:
 
     def _symbolic_tensor(self, binding: relax.VarBinding, room: Any, offset: int) -> ArenaTensor:
         """Return a tensor that takes all of a storage whose size is symbolic."""
-        _, _, shape, dtype = binding.value.args[:4]
+        storage, _, shape, dtype = binding.value.args[:4]
         size: Any = IntImm("int64", (DataType(str(dtype.value)).bits + 7) // 8)
         for dim in shape.values:
             size = size * dim
         if offset or not Analyzer().can_prove_equal(size, room):
             raise OverlapError(f"{binding.var.name} may not fit its storage of {room} bytes")
-        return ArenaTensor(binding.var.name, binding.value.args[0], 0, _WHOLE)
+        return ArenaTensor(binding.var.name, storage, 0, _WHOLE)
 
     def _part(self, binding: relax.VarBinding, used: dict[int, Span]) -> dict[int, Span]:
         """Return the bytes that a view at an offset holds; it must lie within its source."""
@@ -167,10 +166,6 @@ class Replay:
                     f"{binding.var.name} lies outside {self.tensors[index].name}, whose part it is"
                 )
         return parts
-
-    def _is_kernel(self, call: Call, op: str) -> bool:
-        effect = isinstance(call.op, (GlobalVar, relax.ExternFunc))
-        return effect or op == "relax.vm.call_tir_dyn"
 
     def _is_function(self, value: relax.Expr) -> bool:
         """Tell whether a value calls a Relax function, whose result may be what it was given."""
@@ -245,24 +240,23 @@ class Replay:
         return stored or None
 
 
+def _is_kernel(call: Call, op: str) -> bool:
+    effect = isinstance(call.op, (GlobalVar, relax.ExternFunc))
+    return effect or op == "relax.vm.call_tir_dyn"
+
+
 def _meet(one: Span, other: Span) -> bool:
     return one[0] < other[1] and other[0] < one[1]
 
 
 def _pool_tensor(binding: relax.VarBinding) -> ArenaTensor | None:
     """Return a tensor of the run-time pool, None for one of a symbolic size."""
-    size = static_size(binding.value.args[0].values, str(binding.var.ty.dtype))
-    return None if size is None else ArenaTensor(binding.var.name, None, 0, size)
-
-
-def static_size(dims: Iterable[Any], dtype: str) -> int | None:
-    """Return the bytes of a tensor, None where a size is symbolic."""
-    total = (DataType(dtype).bits + 7) // 8
-    for dim in dims:
+    size = (DataType(str(binding.var.ty.dtype)).bits + 7) // 8
+    for dim in binding.value.args[0].values:
         if not isinstance(dim, IntImm):
             return None
-        total *= int(dim.value)
-    return total
+        size *= int(dim.value)
+    return ArenaTensor(binding.var.name, None, 0, size)
 
 
 def _returns_scalar(var: relax.Var) -> bool:
