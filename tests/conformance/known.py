@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.conformance.explained import EXPLAINED
@@ -27,9 +27,20 @@ def write_known(outcomes: Mapping[str, Outcome], path: Path = PATH) -> None:
     Cases that were not run keep their entry; those of `explained.py` are given their reason.
     """
     listed = {**read_known(path), **outcomes}
+    write_list(
+        path,
+        {
+            key: replace(outcome, reason=EXPLAINED.get(key, outcome.reason))
+            for key, outcome in listed.items()
+        },
+    )
+
+
+def write_list(path: Path, outcomes: Mapping[str, Outcome]) -> None:
+    """Write those outcomes that do not pass, one a line in the order of their keys."""
     lines = [
-        f"{json.dumps(key)}: {json.dumps([outcome.verdict, EXPLAINED.get(key, outcome.reason)])}"
-        for key, outcome in sorted(listed.items())
+        f"{json.dumps(key)}: {json.dumps([outcome.verdict, outcome.reason])}"
+        for key, outcome in sorted(outcomes.items())
         if outcome.verdict != "pass"
     ]
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n")

@@ -53,9 +53,9 @@ def run_case(case: Case) -> Outcome:
             if problem:
                 return Outcome("wrong", problem)
     except UnsupportedOperator as fault:
-        return Outcome("unsupported", _one_line(fault))
+        return Outcome("unsupported", one_line(fault))
     except Exception as fault:  # noqa: BLE001 - whatever is raised is this case's outcome
-        return Outcome("error", f"{type(fault).__name__}: {_one_line(fault)}")
+        return Outcome("error", f"{type(fault).__name__}: {one_line(fault)}")
     if drawn:
         return Outcome("random", "the expected numbers are one draw of another generator")
     return Outcome("pass")
@@ -96,7 +96,7 @@ def _difference(want: Any, have: Any, rtol: float, atol: float, drawn: bool) -> 
                 warnings.simplefilter("ignore")
                 Runner.assert_similar_outputs([want], [have], rtol, atol)
     except (AssertionError, TypeError, ValueError) as fault:
-        return _one_line(fault)
+        return one_line(fault)
     return ""
 
 
@@ -114,6 +114,7 @@ def draws(model: onnx.ModelProto) -> bool:
     return False
 
 
-def _one_line(fault: Exception) -> str:
+def one_line(fault: Exception) -> str:
+    """Return an error's message without line breaks, cut where it is long."""
     text = " ".join(str(fault).split())
     return text if len(text) <= _LONGEST_REASON else text[: _LONGEST_REASON - 3] + "..."

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tests.conformance.run_case import _one_line
+from tests.conformance.run_case import one_line
 from tests.conformance.torch_models.architectures import ARCHITECTURES
 
 TOLERANCE = 1e-4  # of the largest number that eager gives
@@ -47,7 +47,7 @@ def _run(run, module, inputs, expected) -> PathResult:  # type: ignore[no-untype
         result, graphs = run(module, inputs)
         error = float((result - expected).abs().max() / expected.abs().max())
     except Exception as fault:  # noqa: BLE001 - whatever is raised is this path's outcome
-        reason = f"{type(fault).__name__}: {_one_line(fault)}"
+        reason = f"{type(fault).__name__}: {one_line(fault)}"
         return PathResult(float("nan"), time.perf_counter() - start, 0, reason)
     return PathResult(error, time.perf_counter() - start, graphs)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.conformance import known
 from tests.conformance.run_case import Outcome
 
 PATH = Path(__file__).with_name("not_passing.json")
@@ -21,12 +21,9 @@ UNSUPPORTED = {
 }
 
 
-def read_known(path: Path = PATH) -> dict[str, Outcome]:
+def read_known() -> dict[str, Outcome]:
     """Return the listed samples by "operator/dtype/number"."""
-    if not path.exists():
-        return {}
-    listed = json.loads(path.read_text())
-    return {key: Outcome(verdict, reason) for key, (verdict, reason) in listed.items()}
+    return known.read_known(PATH)
 
 
 def unexpected(outcomes: Mapping[str, Outcome]) -> dict[str, Outcome]:
@@ -38,12 +35,6 @@ def unexpected(outcomes: Mapping[str, Outcome]) -> dict[str, Outcome]:
     }
 
 
-def write_known(outcomes: Mapping[str, Outcome], path: Path = PATH) -> None:
+def write_known(outcomes: Mapping[str, Outcome]) -> None:
     """Put what was run into the list; samples that were not run keep their entry."""
-    listed = {**read_known(path), **outcomes}
-    lines = [
-        f"{json.dumps(key)}: {json.dumps([outcome.verdict, outcome.reason])}"
-        for key, outcome in sorted(listed.items())
-        if outcome.verdict != "pass" and key in unexpected(listed)
-    ]
-    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    known.write_list(PATH, unexpected({**read_known(), **outcomes}))

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from tests.conformance.run_case import Outcome, _one_line
+from tests.conformance.run_case import Outcome, one_line
 from tests.conformance.torch_operators.core_set import op_infos
 
 BATCH = 8  # samples compiled into one module; where it fails, its samples run one by one
@@ -131,9 +131,9 @@ def _run_alone(sample: Sample) -> list[Any] | Outcome:
     try:
         return _run([sample])[0]
     except UnsupportedOperator as fault:
-        return Outcome("unsupported", _one_line(fault))
+        return Outcome("unsupported", one_line(fault))
     except Exception as fault:  # noqa: BLE001 - whatever is raised is this sample's outcome
-        return Outcome("error", f"{type(fault).__name__}: {_one_line(fault)}")
+        return Outcome("error", f"{type(fault).__name__}: {one_line(fault)}")
 
 
 def _judge(sample: Sample, result: Any, compare_numbers: bool) -> Outcome:
@@ -162,5 +162,5 @@ def _difference(want: torch.Tensor, have: torch.Tensor, compare_numbers: bool) -
             have, want, rtol=tolerance, atol=tolerance * scale * 0.1, equal_nan=True
         )
     except AssertionError as fault:
-        return _one_line(fault)
+        return one_line(fault)
     return ""
