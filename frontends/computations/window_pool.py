@@ -8,7 +8,7 @@ from typing import Any
 
 from tvm import te, tirx
 
-from frontends.computations.kernel import index
+from frontends.computations.kernel import index, product
 from frontends.computations.sample_points import wide_float
 
 
@@ -202,9 +202,7 @@ def max_places(
 
 def within_plane(places: te.Tensor, x: te.Tensor) -> te.Tensor:
     """Return flat places in `x` (n, c, *spatial) as flat places in their own plane."""
-    size: Any = index(1)
-    for dim in x.shape[2:]:
-        size = size * dim
+    size = product(x.shape[2:])
     return te.compute(places.shape, lambda *i: tirx.floormod(places(*i), size), name="within_plane")
 
 

@@ -6,7 +6,6 @@ What has to be done around the compiled function is described by `Argument` and 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,12 +15,12 @@ from tvm import relax
 
 from frontends.errors import UnsupportedOperator
 from frontends.imported_model import ImportedModel, TensorSpec
-from frontends.torch.graph_builder import GraphBuilder, dtype_name
+from frontends.torch.graph_builder import GraphBuilder, dtype_name, inverse
 from frontends.torch.graph_walk import GraphWalk, check_operators, is_size, live_nodes
 from frontends.torch.main_function import build_main
 from frontends.torch.operators.random_numbers import is_random
 from frontends.torch.output_views import View, shared_bases
-from frontends.torch.symbolic_shapes import SymbolTable
+from frontends.torch.symbolic_shapes import SymbolTable, named_dims
 
 
 @dataclass(frozen=True)
@@ -120,7 +119,7 @@ class _Captured:
                 builder.define_sizes(var, [size])
             for place, node in enumerate(self.placeholders):
                 values[node] = self._value(builder, place, node, inputs)
-            walk = GraphWalk(builder, values, lambda name: _attribute(self.module, name))
+            walk = GraphWalk(builder, values, self.module)
             walk.run(live)
             return self._results(builder, walk, results, specs)
 
@@ -160,11 +159,9 @@ class _Captured:
         return numbers
 
     def _variable(self, name: str, shape: Any, dtype: str, argument: Argument) -> relax.Var:
-        unique = f"{re.sub(r'[^0-9A-Za-z_]', '_', name)}"
-        var = relax.Var(unique, relax.TensorType(shape, dtype))
-        dims = tuple(size if isinstance(size, int) else str(size) for size in shape)
+        var = relax.Var(name, relax.TensorType(shape, dtype))
         self.variables.append(var)
-        self.specs.append(TensorSpec(unique, dims, dtype))
+        self.specs.append(TensorSpec(name, named_dims(shape), dtype))
         self.arguments.append(argument)
         return var
 
@@ -180,7 +177,7 @@ class _Captured:
         value = node.meta.get("val")
         if node in inputs:
             order = memory_order(value)
-            return inputs[node] if order is None else builder.permute(inputs[node], _inverse(order))
+            return inputs[node] if order is None else builder.permute(inputs[node], inverse(order))
         return None if isinstance(value, torch.Tensor) else value
 
     def _results(
@@ -210,9 +207,9 @@ class _Captured:
             if kind == "tensor":
                 order = memory_order(output.meta["val"])
                 tensor = tensor if order is None else builder.permute(tensor, list(order))
-            places[output] = len(tensors), None if order is None else tuple(_inverse(order))
+            places[output] = len(tensors), None if order is None else tuple(inverse(order))
             results.append(Result(kind, *places[output], views))
-            dims = tuple(s if isinstance(s, int) else str(s) for s in builder.shape(tensor))
+            dims = named_dims(builder.shape(tensor))
             specs.append(TensorSpec(f"output_{number}", dims, str(tensor.ty.dtype)))
             tensors.append(tensor)
         if not tensors:
@@ -250,14 +247,3 @@ def _is_compact(fake: torch.Tensor, order: tuple[int, ...] | None) -> bool:
 def _known(size: Any) -> int:
     """Return a size as a number: the one it had while tracing, where it is symbolic."""
     return size if isinstance(size, int) else int(size.node.hint or 2)
-
-
-def _inverse(order: tuple[int, ...]) -> list[int]:
-    return [order.index(axis) for axis in range(len(order))]
-
-
-def _attribute(module: torch.nn.Module, path: str) -> Any:
-    value: Any = module
-    for part in path.split("."):
-        value = getattr(value, part)
-    return value

@@ -163,33 +163,31 @@ class GraphBuilder:
         """Note that a size which torch took for unknown is a number."""
         self._symbols.fix(size, value)
 
-    def checked(self, indices: Value, sizes: Sequence[Size]) -> relax.Expr:
+    def checked(self, indices: Value, size: Size) -> relax.Expr:
         """Return integer indices so that each is in range or the run fails.
 
         Args:
             indices: Integers; i fits an axis of n elements if -n <= i < n.
-            sizes: The axes that the columns of its last axis index, or the one axis of all indices.
+            size: The length of the axis that they index.
 
         Raises:
             InvalidModel: If a constant index is out of range.
         """
-        static = all(isinstance(size, int) for size in sizes)
+        static = isinstance(size, int)
         if isinstance(indices, torch.Tensor) and static:
-            self.check_constant([indices], [min(sizes)] if len(sizes) > 1 else sizes)
+            self.check_constant([indices], [size])
             return self.tensor(indices)
         x = self.tensor(indices)
         if x.ty.dtype not in ("int32", "int64"):
             x = self.cast(x, "int64")
-        message = f"{self.node.target}: an index is out of range for axes of size " + ", ".join(
-            map(str, sizes)
-        )
+        message = f"{self.node.target}: an index is out of range for axes of size {size}"
 
-        def compute(places: te.Tensor, dims: Sequence[Size] = tuple(sizes)) -> te.Tensor:
+        def compute(places: te.Tensor, dims: Sequence[Size] = (size,)) -> te.Tensor:
             return checked_indices(places, list(dims), message + source_line(self.node))
 
         shape = self.shape(x)
         flat = x if shape else self.reshape(x, [1])
-        found = self.te(compute, flat, name=CHECK, dims=None if static else sizes)
+        found = self.te(compute, flat, name=CHECK, dims=None if static else [size])
         return self.reshape(found, shape)
 
     def check_constant(self, indices: Sequence[torch.Tensor], sizes: Sequence[Size]) -> None:
@@ -275,12 +273,12 @@ class GraphBuilder:
         """Tell whether anything reads one of the node's several results."""
         return any(user.args[1] == place for user in self.node.users)
 
-    def fit(self, x: relax.Expr, shape: Sequence[Size]) -> relax.Expr:
-        """Cut trailing elements so that `x` has `shape`.
+    def fit(self, x: relax.Expr) -> relax.Expr:
+        """Cut trailing elements so that `x` has the node's result shape.
 
         Rounding rules differ at a window's far edge (`ceil_mode`); the extra windows are last.
         """
-        for axis, (have, want) in enumerate(zip(self.shape(x), shape, strict=True)):
+        for axis, (have, want) in enumerate(zip(self.shape(x), self.result_shape, strict=True)):
             if isinstance(have, int) and isinstance(want, int) and have > want:
                 x = self.slice_axis(x, axis, 0, want)
         return x
@@ -340,6 +338,17 @@ def product(sizes: Sequence[Size]) -> Size:
     for size in sizes:
         total = total * size
     return total
+
+
+def spread(value: Any, rank: int) -> tuple[int, ...]:
+    """Return a per-axis argument in full: torch lets one number stand for all axes."""
+    values = [value] if isinstance(value, int) else list(value)
+    return tuple(values * rank if len(values) == 1 else values)
+
+
+def inverse(order: Sequence[int]) -> list[int]:
+    """Return the permutation that undoes one."""
+    return [order.index(axis) for axis in range(len(order))]
 
 
 def same_shape(left: list[Size], right: list[Size]) -> bool:

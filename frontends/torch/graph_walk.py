@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -22,17 +22,15 @@ FOLD_LIMIT_BYTES = 1 << 20
 # Operators whose result is a size, and which give it its value when the model runs.
 _DEFINE_SIZES = ("aten._local_scalar_dense.default", "aten.item.default")
 
-Attribute = Callable[[str], Any]
-
 
 class GraphWalk:
     """Values of the nodes of a graph: Relax expressions, constants of torch, sizes, scalars."""
 
     def __init__(
-        self, builder: GraphBuilder, values: dict[torch.fx.Node, Any], attribute: Attribute
+        self, builder: GraphBuilder, values: dict[torch.fx.Node, Any], module: torch.nn.Module
     ) -> None:
-        """Start from the values of the placeholders; `attribute` gives what `get_attr` names."""
-        self._builder, self._values, self._attribute = builder, values, attribute
+        """Start from the values of the placeholders; `module` holds what `get_attr` names."""
+        self._builder, self._values, self._module = builder, values, module
 
     def run(self, nodes: Iterable[torch.fx.Node]) -> None:
         """Convert the nodes, in order."""
@@ -47,7 +45,7 @@ class GraphWalk:
 
     def _convert(self, node: torch.fx.Node) -> Any:
         if node.op == "get_attr":
-            return self._attribute(str(node.target))
+            return operator.attrgetter(str(node.target))(self._module)
         defines = str(node.target) in _DEFINE_SIZES
         if is_size(node) and not defines:
             return node.meta["val"]

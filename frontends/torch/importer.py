@@ -11,13 +11,13 @@ from torch.export.graph_signature import InputKind, InputSpec, OutputKind, Tenso
 from torch.utils import _pytree as pytree
 from tvm import relax
 
-from frontends.imported_model import Dim, ImportedModel, TensorSpec
+from frontends.imported_model import ImportedModel, TensorSpec
 from frontends.size_bounds import promise, split_bound
 from frontends.torch.export_program import export_core_aten
 from frontends.torch.graph_builder import GraphBuilder, dtype_name
 from frontends.torch.graph_walk import GraphWalk, check_operators, live_nodes
 from frontends.torch.main_function import build_main
-from frontends.torch.symbolic_shapes import SymbolTable
+from frontends.torch.symbolic_shapes import SymbolTable, named_dims
 
 _WEIGHTS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 _STATE = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION, OutputKind.PARAMETER_MUTATION)
@@ -44,7 +44,7 @@ class _Program:
         self.nodes = {node.name: node for node in program.graph.nodes}
         self.inputs: list[tuple[relax.Var, TensorSpec]] = []
         self.kept: list[tuple[relax.Var, TensorSpec]] = []
-        self.scalars: list[tuple[relax.Var, Any]] = []
+        self.scalars: list[tuple[torch.fx.Node, relax.Var, Any]] = []
 
     def build(self, source: str) -> ImportedModel:
         """Build the module `main` computes, with its inputs' and outputs' specs."""
@@ -58,11 +58,11 @@ class _Program:
             values[node] = self._input(node, spec)
         block = relax.BlockBuilder()
         builder = GraphBuilder(block, self.symbols)
-        walk = GraphWalk(builder, values, lambda name: getattr(self.program.graph_module, name))
+        walk = GraphWalk(builder, values, self.program.graph_module)
         everything = [*self.inputs, *self.kept]
 
         def emit() -> list[relax.Expr]:
-            for node, (var, size) in zip(placeholders, self.scalars, strict=False):
+            for node, var, size in self.scalars:
                 builder.node = node
                 builder.define_sizes(builder.reshape(var, [1]), [size])
             walk.run(live)
@@ -85,7 +85,7 @@ class _Program:
             var = self._parameter(
                 self.inputs, _identifier(node.name), torch.empty((), dtype=torch.int64)
             )
-            self.scalars.append((var, self.symbols.size(fake)))
+            self.scalars.append((node, var, self.symbols.size(fake)))
             return fake
         if not isinstance(spec.arg, TensorArgument):
             return getattr(spec.arg, "value", None)  # a Python scalar or None, fixed at export
@@ -136,11 +136,8 @@ class _Program:
 
     def _spec(self, name: str, fake: Any) -> TensorSpec:
         if not isinstance(fake, torch.Tensor):
-            return TensorSpec(name, (), dtype_name(torch.tensor(0).dtype))
-        shape: list[Dim] = [
-            size if isinstance(size, int) else str(size) for size in self.symbols.shape(fake.shape)
-        ]
-        return TensorSpec(name, tuple(shape), dtype_name(fake.dtype))
+            return TensorSpec(name, (), "int64")
+        return TensorSpec(name, named_dims(self.symbols.shape(fake.shape)), dtype_name(fake.dtype))
 
 
 def _identifier(name: str) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 import tvm
 from tvm import tirx
 
 from frontends.errors import InvalidModel
+from frontends.imported_model import Dim
 
 Size: TypeAlias = "int | tvm.ir.Expr"
 
@@ -131,6 +132,11 @@ class SymbolTable:
         if expr.is_integer:
             return tirx.Cast("float64", _as_expr(self._convert(expr)))
         raise InvalidModel(f"a size computed by {expr} is not supported")
+
+
+def named_dims(shape: Iterable[Size]) -> tuple[Dim, ...]:
+    """Return a shape as a spec tells it: sizes, and the text of those that are symbolic."""
+    return tuple(size if isinstance(size, int) else str(size) for size in shape)
 
 
 def _as_expr(size: Size) -> tvm.ir.Expr:

@@ -8,7 +8,7 @@ from tvm import relax
 
 from frontends.computations.convolution import convolve_transposed
 from frontends.computations.window_pool import Windows
-from frontends.torch.graph_builder import GraphBuilder, Value
+from frontends.torch.graph_builder import GraphBuilder, Value, spread
 from frontends.torch.registry import converter
 
 _CONV = {1: relax.op.nn.conv1d, 2: relax.op.nn.conv2d, 3: relax.op.nn.conv3d}
@@ -42,14 +42,14 @@ def convolution(
     unbatched = data.ty.ndim == rank + 1
     if unbatched:
         data = b.emit(relax.op.expand_dims(data, 0))
-    pads = _spread(padding, rank)
+    pads = spread(padding, rank)
     arguments: dict[str, Any] = {
-        "strides": _spread(stride, rank),
+        "strides": spread(stride, rank),
         "padding": (*pads, *pads),
-        "dilation": _spread(dilation, rank),
+        "dilation": spread(dilation, rank),
         "groups": groups,
     }
-    extra = _spread(output_padding, rank)
+    extra = spread(output_padding, rank)
     if transposed and any(e >= s for e, s in zip(extra, arguments["strides"], strict=True)):
         result = _longer_transposed(b, data, kernel, arguments, extra)
     elif transposed:
@@ -84,9 +84,3 @@ def _longer_transposed(
         ),
         data, kernel, name="conv_transpose", dims=outputs,
     )  # fmt: skip
-
-
-def _spread(value: Any, rank: int) -> tuple[int, ...]:
-    """Return a per-axis argument in full: torch lets one number stand for all axes."""
-    values = [value] if isinstance(value, int) else list(value)
-    return tuple(values * rank if len(values) == 1 else values)

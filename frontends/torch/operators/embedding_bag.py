@@ -30,9 +30,9 @@ def embedding_bag_(
     if any(b.is_read(place) for place in (1, 2, 3)):
         raise b.unsupported("a result that only its gradient needs")
     table = b.tensor(weight)
-    places = b.checked(indices, [b.shape(table)[0]])
-    scales = [] if per_sample_weights is None else [b.tensor(per_sample_weights, b.dtype)]
     rows = b.static(b.shape(table)[0])
+    places = b.checked(indices, rows)
+    scales = [] if per_sample_weights is None else [b.tensor(per_sample_weights, b.dtype)]
     skipped = padding_idx if padding_idx >= 0 else padding_idx + rows
     ignored = skipped if padding_idx != -1 else None
     bags = b.result_shape[0]

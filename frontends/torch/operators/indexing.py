@@ -34,7 +34,7 @@ def index_select(b: GraphBuilder, x: Value, dim: int, index: Value) -> relax.Exp
 
 def _take(b: GraphBuilder, data: relax.Expr, indices: Value, axis: int) -> relax.Expr:
     """Slices of one axis; the axis is replaced by the shape of `indices`."""
-    places = b.checked(indices, [b.shape(data)[axis]])
+    places = b.checked(indices, b.shape(data)[axis])
     return b.te(lambda x, i: gather_slices(x, i, axis), data, places, name="take")
 
 
@@ -47,7 +47,7 @@ def gather(b: GraphBuilder, x: Value, dim: int, index: Value, **_grad: Any) -> r
     if places.ty.ndim == 0:
         places = b.reshape(places, [1])
     axis = b.axis(dim, data.ty.ndim)
-    places = b.checked(places, [b.shape(data)[axis]])
+    places = b.checked(places, b.shape(data)[axis])
     found = b.te(lambda x, i: gather_elements(x, i, axis), data, places, name="gather")
     return b.reshape(found, b.result_shape)
 
@@ -124,7 +124,7 @@ def linear_index(b: GraphBuilder, places: list[Value], sizes: list[Size]) -> rel
         return relax.const(np.asarray(linear), "int64")
     total: relax.Expr | None = None
     for place, size in zip(places, sizes, strict=True):
-        checked = b.checked(place, [size])
+        checked = b.checked(place, size)
         term = checked if checked.ty.dtype == "int64" else b.cast(checked, "int64")
         if total is None:
             total = term

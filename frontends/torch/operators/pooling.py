@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from tvm import relax
 
 from frontends.computations import window_pool
 from frontends.computations.adaptive_pool import adaptive_average, adaptive_maximum
-from frontends.torch.graph_builder import GraphBuilder, Size, Value
+from frontends.torch.graph_builder import GraphBuilder, Size, Value, spread
 from frontends.torch.registry import converter
 
 _MAX = {1: relax.op.nn.max_pool1d, 2: relax.op.nn.max_pool2d, 3: relax.op.nn.max_pool3d}
@@ -28,36 +28,31 @@ def max_pool(
 ) -> tuple[relax.Expr, relax.Expr | None]:
     """The maximum of each window and, if asked for, its place in the plane."""
     rank = 3 if "pool3d" in str(b.node.target) else 2
-    kernel, pads = _spread(kernel_size, rank), _spread(padding, rank)
-    strides = _spread(stride, rank) if stride else kernel
-    dilations = _spread(dilation, rank)
+    kernel, pads = spread(kernel_size, rank), spread(padding, rank)
+    strides = spread(stride, rank) if stride else kernel
+    dilations = spread(dilation, rank)
     data = _batched(b, x, rank)
     outputs = b.result_shape[-rank:]
     windows = window_pool.Windows(kernel, strides, dilations, pads, outputs)
     if b.dtype.startswith("float"):
         raw = _MAX[rank](data, kernel, strides, (*pads, *pads), dilations, ceil_mode)
-        values = b.fit(_unbatched(b, b.emit(raw), rank), b.result_shape)
+        values = b.fit(_unbatched(b, b.emit(raw), rank))
     else:
         raw = b.te(
-            lambda t, dims: window_pool.max_pool(t, _over(windows, dims)), data,
+            lambda t, dims: window_pool.max_pool(t, replace(windows, outputs=dims)), data,
             name="max_pool", dims=outputs,
         )  # fmt: skip
         values = _unbatched(b, raw, rank)
     if not b.is_read(1):
         return values, None
     places = b.te(
-        lambda t, m, dims: window_pool.max_places(t, m, _over(windows, dims), column_major=False),
+        lambda t, m, dims: window_pool.max_places(
+            t, m, replace(windows, outputs=dims), column_major=False
+        ),
         data, _batched(b, values, rank), name="max_pool_places", dims=outputs,
     )  # fmt: skip
     planes = b.te(lambda p, t: window_pool.within_plane(p, t), places, data, name="plane_places")
     return values, _unbatched(b, planes, rank)
-
-
-def _over(windows: window_pool.Windows, outputs: Sequence[Any]) -> window_pool.Windows:
-    """Return windows for a kernel that has been handed its `outputs`."""
-    return window_pool.Windows(
-        windows.kernel, windows.strides, windows.dilations, windows.begin, outputs
-    )
 
 
 @converter("aten.avg_pool1d.default", "aten.avg_pool2d.default", "aten.avg_pool3d.default")
@@ -77,8 +72,8 @@ def avg_pool(
     within the padding only.
     """
     rank = int(str(b.node.target).split("avg_pool")[1][0])
-    kernel, pads = _spread(kernel_size, rank), _spread(padding, rank)
-    strides = _spread(stride, rank) if stride else kernel
+    kernel, pads = spread(kernel_size, rank), spread(padding, rank)
+    strides = spread(stride, rank) if stride else kernel
     data = _batched(b, x, rank)
     if not ceil_mode and divisor_override is None and b.dtype.startswith("float"):
         result = _AVERAGE[rank](
@@ -90,7 +85,7 @@ def avg_pool(
     low = [-width if count_include_pad else 0 for width in pads]
 
     def compute(t: Any, dims: list[Any]) -> Any:
-        over = _over(windows, dims[:rank])
+        over = replace(windows, outputs=dims[:rank])
         if divisor_override is not None:
             return window_pool.scaled_sum_pool(t, over, divisor_override)
         ends = [
@@ -137,12 +132,6 @@ def adaptive_max_pool(b: GraphBuilder, x: Value, output_size: Any) -> tuple[rela
     both = b.te(adaptive_maximum, data, dims=b.result_shape[-rank:])
     values, places = (_unbatched(b, part, rank) for part in b.parts(both, 2))
     return values, places
-
-
-def _spread(value: Any, rank: int) -> tuple[int, ...]:
-    """Return a per-axis argument in full: torch lets one number stand for all axes."""
-    values = [value] if isinstance(value, int) else list(value)
-    return tuple(values * rank if len(values) == 1 else values)
 
 
 def _batched(b: GraphBuilder, x: Value, rank: int) -> relax.Expr:

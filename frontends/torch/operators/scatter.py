@@ -9,7 +9,7 @@ from tvm import relax
 
 from frontends.computations.masked_scatter import masked_scatter
 from frontends.computations.scatter import scatter_elements, scatter_slices
-from frontends.torch.graph_builder import GraphBuilder, Size, Value, product, same_shape
+from frontends.torch.graph_builder import GraphBuilder, Size, Value, inverse, product, same_shape
 from frontends.torch.operators.indexing import linear_index
 from frontends.torch.operators.shapes import slice_start
 from frontends.torch.registry import converter
@@ -105,7 +105,7 @@ def _scatter(
     if any(isinstance(size, int) and size == 0 for size in shape):
         return b.reshape(data, []) if scalar else data
     axis = b.axis(dim, data.ty.ndim)
-    places = b.checked(places, [b.shape(data)[axis]])
+    places = b.checked(places, b.shape(data)[axis])
     result = b.te(
         lambda x, i, u: scatter_elements(x, i, u, axis, how), data, places, updates, name="scatter"
     )
@@ -157,8 +157,7 @@ def index_put(
         lambda t, i, u: scatter_slices(t, i, u, [t.shape[0]], how),
         table, b.reshape(linear, [product(lead), 1]), updates, name="index_put",
     )  # fmt: skip
-    back = [order.index(axis) for axis in range(len(order))]
-    return b.permute(b.reshape(written, [*indexed, *others]), back)
+    return b.permute(b.reshape(written, [*indexed, *others]), inverse(order))
 
 
 def _masked_put(
@@ -249,18 +248,8 @@ def _strided_scatter(
     """Write over every step-th place of an axis of known length."""
     shape = b.shape(data)
     places = torch.arange(b.static(shape[axis]))[window]
-    moved = [axis, *(a for a in range(len(shape)) if a != axis)]
-    others = [shape[a] for a in moved[1:]]
     patch = b.broadcast(patch, [*shape[:axis], len(places), *shape[axis + 1 :]])
-    table = b.reshape(b.permute(data, moved), [shape[axis], product(others)])
-    updates = b.reshape(b.permute(patch, moved), [len(places), product(others)])
-    index = relax.const(places.numpy().reshape(-1, 1), "int64")
-    written = b.te(
-        lambda t, i, u: scatter_slices(t, i, u, [t.shape[0]], "none"),
-        table, index, updates, name="slice_scatter",
-    )  # fmt: skip
-    back = [moved.index(a) for a in range(len(shape))]
-    return b.permute(b.reshape(written, [shape[a] for a in moved]), back)
+    return index_put(b, data, [*[None] * axis, places], patch)
 
 
 @converter("aten.select_scatter.default")
@@ -290,4 +279,4 @@ def diagonal_scatter(
     patch = b.tensor(src, b.dtype)
     patch = b.permute(patch, [patch.ty.ndim - 1, *range(patch.ty.ndim - 1)])
     written = index_put(b, table, [line[inside], columns[inside]], patch)
-    return b.permute(b.emit(written), [order.index(a) for a in range(len(shape))])
+    return b.permute(b.emit(written), inverse(order))

@@ -53,9 +53,7 @@ def transpose_matrix(b: GraphBuilder, x: Value) -> relax.Expr:
 @converter("aten.expand.default", "aten.broadcast_to.default")
 def expand(b: GraphBuilder, x: Value, size: Any, **_implicit: Any) -> relax.Expr:
     """Broadcast to the result's shape; -1 keeps a size."""
-    data = b.tensor(x)
-    shape = b.result_shape
-    return data if same_shape(b.shape(data), shape) else relax.op.broadcast_to(data, shape)
+    return b.broadcast(b.tensor(x), b.result_shape)
 
 
 @converter("aten.slice.Tensor")
