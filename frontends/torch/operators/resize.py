@@ -6,97 +6,72 @@ sizes are known the tables of taps are constants; else kernels compute them when
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from tvm import relax, te, tirx
 
+from frontends.computations.kernel import as_dtype
 from frontends.computations.resample import combine, coordinates, tables
 from frontends.computations.resample_tables import Mode, static_coordinates, static_tables
+from frontends.computations.sample_points import wide_float
 from frontends.torch.graph_builder import GraphBuilder, Size, Value, same_shape
 from frontends.torch.registry import converter
 
-_RANKS = (1, 2, 3)
-_LINEAR = {1: "upsample_linear1d", 2: "upsample_bilinear2d", 3: "upsample_trilinear3d"}
+# torch hands over a list of scales, None for sizes (`vec`), or one scale after the other.
+_FORMS = ("vec", "default")
+_LINEAR = ("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d")
 
 
-def _register_linear(rank: int) -> None:
-    @converter(f"aten.{_LINEAR[rank]}.vec")
-    def by_list(b: GraphBuilder, x: Value, size: Any, align: bool, scales: Any) -> relax.Expr:
-        return _interpolate(b, x, "linear", align, scales)
-
-    @converter(f"aten.{_LINEAR[rank]}.default")
-    def by_axis(b: GraphBuilder, x: Value, size: Any, align: bool, *scales: Any) -> relax.Expr:
-        return _interpolate(b, x, "linear", align, scales)
+def _forms(*names: str) -> list[str]:
+    return [f"aten.{name}.{form}" for name in names for form in _FORMS]
 
 
-def _register_nearest(rank: int) -> None:
-    for name, exact in (
-        (f"upsample_nearest{rank}d", False),
-        (f"_upsample_nearest_exact{rank}d", True),
-    ):
-
-        @converter(f"aten.{name}.vec")
-        def by_list(
-            b: GraphBuilder, x: Value, size: Any, scales: Any, exact: bool = exact
-        ) -> relax.Expr:
-            return _nearest(b, x, exact, scales)
-
-        @converter(f"aten.{name}.default")
-        def by_axis(
-            b: GraphBuilder, x: Value, size: Any, *scales: Any, exact: bool = exact
-        ) -> relax.Expr:
-            return _nearest(b, x, exact, scales)
+@converter(*_forms(*_LINEAR))
+def linear(b: GraphBuilder, x: Value, size: Any, align: bool, *scales: Any) -> relax.Expr:
+    """Linear interpolation between the two nearest elements of each axis."""
+    return _interpolate(b, x, "linear", align, scales)
 
 
-for _rank in _RANKS:
-    _register_linear(_rank)
-    _register_nearest(_rank)
+@converter(*_forms(*(f"upsample_nearest{rank}d" for rank in (1, 2, 3))))
+def nearest(b: GraphBuilder, x: Value, size: Any, *scales: Any) -> relax.Expr:
+    """The element at floor(i / scale)."""
+    return _resample(b, b.tensor(x), Mode("nearest", "asymmetric", "floor"), scales)
 
 
-@converter("aten.upsample_bicubic2d.vec")
-def bicubic(b: GraphBuilder, x: Value, size: Any, align: bool, scales: Any) -> relax.Expr:
+@converter(*_forms(*(f"_upsample_nearest_exact{rank}d" for rank in (1, 2, 3))))
+def nearest_exact(b: GraphBuilder, x: Value, size: Any, *scales: Any) -> relax.Expr:
+    """The element at floor((i + 0.5) / scale)."""
+    return _resample(b, b.tensor(x), Mode("nearest", "tf_half_pixel_for_nn", "floor"), scales)
+
+
+@converter(*_forms("upsample_bicubic2d"))
+def bicubic(b: GraphBuilder, x: Value, size: Any, align: bool, *scales: Any) -> relax.Expr:
     """Bicubic interpolation (a = -0.75) between the sixteen nearest elements."""
     return _interpolate(b, x, "cubic", align, scales)
 
 
-@converter("aten.upsample_bicubic2d.default")
-def bicubic_sizes(b: GraphBuilder, x: Value, size: Any, align: bool, *scales: Any) -> relax.Expr:
-    """As `bicubic`, its scales given one by one."""
-    return _interpolate(b, x, "cubic", align, scales)
-
-
-@converter("aten._upsample_bilinear2d_aa.vec")
-def smooth_linear(b: GraphBuilder, x: Value, size: Any, align: bool, scales: Any) -> relax.Expr:
+@converter(*_forms("_upsample_bilinear2d_aa"))
+def smooth_linear(b: GraphBuilder, x: Value, size: Any, align: bool, *scales: Any) -> relax.Expr:
     """Bilinear interpolation with a kernel that widens where the image shrinks."""
     return _interpolate(b, x, "linear", align, scales, antialias=True)
 
 
-@converter("aten._upsample_bilinear2d_aa.default")
-def smooth_linear_sizes(
-    b: GraphBuilder, x: Value, size: Any, align: bool, *scales: Any
-) -> relax.Expr:
-    """As `smooth_linear`, its scales given one by one."""
-    return _interpolate(b, x, "linear", align, scales, antialias=True)
-
-
-@converter("aten._upsample_bicubic2d_aa.vec")
-def smooth_cubic(b: GraphBuilder, x: Value, size: Any, align: bool, scales: Any) -> relax.Expr:
+@converter(*_forms("_upsample_bicubic2d_aa"))
+def smooth_cubic(b: GraphBuilder, x: Value, size: Any, align: bool, *scales: Any) -> relax.Expr:
     """Bicubic interpolation (a = -0.5) with a kernel that widens where the image shrinks."""
     return _interpolate(b, x, "cubic", align, scales, antialias=True)
 
 
-@converter("aten._upsample_bicubic2d_aa.default")
-def smooth_cubic_sizes(
-    b: GraphBuilder, x: Value, size: Any, align: bool, *scales: Any
-) -> relax.Expr:
-    """As `smooth_cubic`, its scales given one by one."""
-    return _interpolate(b, x, "cubic", align, scales, antialias=True)
-
-
 def _interpolate(
-    b: GraphBuilder, x: Value, kind: str, align: bool, scales: Any, antialias: bool = False
+    b: GraphBuilder,
+    x: Value,
+    kind: str,
+    align: bool,
+    scales: Sequence[Any],
+    antialias: bool = False,
 ) -> relax.Expr:
     mode = Mode(
         kind,
@@ -105,19 +80,14 @@ def _interpolate(
         exclude_outside=antialias,
         antialias=antialias,
     )
-    return _resample(b, b.tensor(x), mode, [None] * 3 if align else scales)
+    return _resample(b, b.tensor(x), mode, () if align else scales)
 
 
-def _nearest(b: GraphBuilder, x: Value, exact: bool, scales: Any) -> relax.Expr:
-    """The element at floor(i / scale), or at floor((i + 0.5) / scale) if exact."""
-    places = "tf_half_pixel_for_nn" if exact else "asymmetric"
-    return _resample(b, b.tensor(x), Mode("nearest", places, "floor"), scales)
-
-
-def _resample(b: GraphBuilder, x: relax.Expr, mode: Mode, scales: Any) -> relax.Expr:
+def _resample(b: GraphBuilder, x: relax.Expr, mode: Mode, scales: Sequence[Any]) -> relax.Expr:
+    """Resample every spatial axis; `scales` are in either of `_FORMS`, or missing."""
     shape = b.shape(x)
-    given = list(scales or []) or [None] * (len(shape) - 2)
-    for axis, scale in zip(range(2, len(shape)), given, strict=False):
+    given = scales[0] if scales and isinstance(scales[0], list | tuple) else scales
+    for axis, scale in itertools.zip_longest(range(2, len(shape)), given):
         length, output = shape[axis], b.result_shape[axis]
         if same_shape([length], [output]) and scale in (None, 1.0):
             continue
@@ -133,7 +103,7 @@ def _tables(
     b: GraphBuilder, length: Size, output: Size, scale: float | None, mode: Mode
 ) -> list[relax.Expr]:
     """Return indices (output, taps) and, but for nearest, weights."""
-    weights_dtype = "float64" if b.dtype == "float64" else "float32"
+    weights_dtype = wide_float(b.dtype)
     if isinstance(length, int) and isinstance(output, int):
         ratio = scale if scale is not None else output / max(length, 1)
         if mode.kind == "nearest":
@@ -142,8 +112,6 @@ def _tables(
             # torch centres the widened kernel between pixels all the same.
             step = (length - 1) / (output - 1) if output > 1 else 0.0
             at, ratio = (np.arange(output) + 0.5) * step - 0.5, 1 / max(step, 1.0)
-        elif mode.coordinates == "align_corners":
-            at = static_coordinates(length, output, output / max(length, 1), (0.0, 1.0), mode)
         else:
             at = static_coordinates(length, output, ratio, (0.0, 1.0), mode)
         indices, weights = static_tables(at, length, ratio, mode)
@@ -167,7 +135,7 @@ def _run_time_tables(
 ) -> list[relax.Expr]:
     def numbers_of(dims: list[Any]) -> te.Tensor:
         """Return output / input, and the region, which is all of the axis."""
-        real = [tirx.Cast("float64", dim) for dim in dims]
+        real = [as_dtype(dim, "float64") for dim in dims]
         ratio = real[1] / real[0] if scale is None else tirx.const(scale, "float64")
         return te.compute(
             [3],
@@ -175,7 +143,7 @@ def _run_time_tables(
             name="resize_numbers",
         )
 
-    numbers = b.te(numbers_of, name="resize_numbers", dims=[_symbolic(size) for size in sizes])
+    numbers = b.te(numbers_of, name="resize_numbers", dims=sizes)
     at = b.te(
         lambda n, dims: coordinates(n, dims[0], dims[1], mode),
         numbers, name="resize_coordinates", dims=sizes,
@@ -185,7 +153,3 @@ def _run_time_tables(
         at, numbers, name="resize_tables", dims=[sizes[0]],
     )  # fmt: skip
     return [found] if mode.kind == "nearest" else b.parts(found, 2)
-
-
-def _symbolic(size: Size) -> Any:
-    return tirx.IntImm("int64", size) if isinstance(size, int) else size
