@@ -15,6 +15,7 @@ from frontends.computations.kernel import (
     serial,
     when,
 )
+from frontends.computations.sample_points import wide_float
 
 
 def embedding_bag(
@@ -38,7 +39,7 @@ def embedding_bag(
         ignored: A row that does not count.
     """
     dtype, width, n = str(table.dtype), table.shape[1], index(places.shape[0])
-    wide = "float64" if dtype == "float64" else "float32"
+    wide = wide_float(dtype)
     tensors = [table, places, offsets, *([] if factors is None else [factors])]
 
     def body(ins: list[Any], outs: list[Any]) -> None:

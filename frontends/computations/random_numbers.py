@@ -35,6 +35,11 @@ def _inputs(seed: Key) -> list[te.Tensor]:
     return [] if isinstance(seed, int) else [seed]
 
 
+def _key(ins: list[Any], seed: Key) -> Any:
+    """Return the key as a number or an expression; a tensor is the last of a kernel's inputs."""
+    return seed if isinstance(seed, int) else ins[-1][0]
+
+
 def _philox(counter: Any, seed: Any) -> list[Any]:
     """State the rounds for one counter value; return its four random 32-bit words (as uint64)."""
 
@@ -72,7 +77,7 @@ def _unit(high: Any, low: Any) -> Any:
 
 def _draw(dims: Sequence[Any], dtype: str, seed: Key, value: Callable[[list[Any]], Any]) -> Any:
     def body(ins: list[Any], outs: list[Any]) -> None:
-        key = seed if isinstance(seed, int) else ins[0][0]
+        key = _key(ins, seed)
         with parallel(product(dims)) as place:
             outs[0][place] = as_dtype(value(_philox(place, key)), dtype)
 
@@ -105,7 +110,7 @@ def bernoulli(x: te.Tensor, dtype: str, seed: Key) -> te.Tensor:
     """Return 1 with the probability that `x` gives for each element, else 0."""
 
     def body(ins: list[Any], outs: list[Any]) -> None:
-        key = seed if isinstance(seed, int) else ins[1][0]
+        key = _key(ins, seed)
         with parallel(product(x.shape)) as place:
             words = _philox(place, key)
             drawn = _unit(words[0], words[1]) < as_dtype(ins[0][place], "float64")
@@ -126,7 +131,7 @@ def multinomial(logits: te.Tensor, number: int, dtype: str, seed: Key) -> te.Ten
     rows, classes = logits.shape
 
     def body(ins: list[Any], outs: list[Any]) -> None:
-        key = seed if isinstance(seed, int) else ins[1][0]
+        key = _key(ins, seed)
         with parallel(rows) as row:
 
             def wide(c: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 from tvm import te, tirx
 
 from frontends.computations.kernel import Scalar, as_dtype, index, kernel, parallel, serial, when
+from frontends.computations.sample_points import wide_float
 
 
 def running_extremum(x: te.Tensor, *, greatest: bool) -> list[te.Tensor]:
@@ -50,7 +51,7 @@ def running_logsumexp(x: te.Tensor) -> te.Tensor:
     """
     outer, n, inner = x.shape
     dtype = str(x.dtype)
-    wide = "float64" if dtype == "float64" else "float32"
+    wide = wide_float(dtype)
 
     def body(ins: list[Any], outs: list[Any]) -> None:
         with parallel(outer * inner) as row:

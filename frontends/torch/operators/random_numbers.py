@@ -5,14 +5,15 @@ torch's own generator is another one, so numbers differ from eager; distribution
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from tvm import relax, te
 
 from frontends.computations.random_numbers import bernoulli, multinomial, normal, uniform
-from frontends.computations.sort import argsort
 from frontends.torch.graph_builder import GraphBuilder, Value
+from frontends.torch.operators.sorting import sorted_places
 from frontends.torch.registry import converter
 
 
@@ -25,7 +26,7 @@ def rand(b: GraphBuilder, *_size: Any, **_options: Any) -> relax.Expr:
 @converter("aten.randn.default", "aten.randn_like.default")
 def randn(b: GraphBuilder, *_size: Any, **_options: Any) -> relax.Expr:
     """The standard normal distribution."""
-    return _normal(b, 0.0, 1.0)
+    return _draw(b, normal, 0.0, 1.0, b.dtype)
 
 
 @converter("aten.uniform.default")
@@ -41,7 +42,7 @@ def normal_(
     b: GraphBuilder, x: Value, mean: float = 0.0, std: float = 1.0, **_options: Any
 ) -> relax.Expr:
     """A normal distribution, in the shape of x."""
-    return _normal(b, mean, std)
+    return _draw(b, normal, mean, std, b.dtype)
 
 
 @converter("aten.randint.default", "aten.randint_like.default")
@@ -67,12 +68,7 @@ def _integers(b: GraphBuilder, low: int, high: int) -> relax.Expr:
 def randperm(b: GraphBuilder, n: Any, **_options: Any) -> relax.Expr:
     """The numbers below n in random order: the order of as many random numbers."""
     keys = _uniform(b, 0.0, 1.0, "float64")
-
-    def compute(t: te.Tensor) -> list[te.Tensor]:
-        order = argsort(t, descending=False)
-        return [te.compute(t.shape, lambda o, j, i: order(0, o, j, i), name="places"), order]
-
-    places = b.parts(b.te(compute, b.rows(keys, 0), name="argsort"), 1)[0]
+    places = sorted_places(b, b.rows(keys, 0), descending=False)
     return b.tensor(b.reshape(places, b.result_shape), b.dtype)
 
 
@@ -117,21 +113,18 @@ def native_dropout(
 
 
 def _uniform(b: GraphBuilder, low: float, high: float, dtype: str) -> relax.Expr:
+    return _draw(b, uniform, low, high, dtype)
+
+
+def _draw(
+    b: GraphBuilder, distribution: Callable[..., te.Tensor], first: float, second: float, dtype: str
+) -> relax.Expr:
+    """Draw the node's result from a distribution of two parameters."""
     if 0 in b.result_shape:
         return b.emit(relax.op.zeros(relax.ShapeExpr(b.result_shape), dtype))
     return b.te(
-        lambda k, dims: uniform(dims, dtype, low, high, k),
-        b.random_key(), name="uniform", dims=b.result_shape,
-    )  # fmt: skip
-
-
-def _normal(b: GraphBuilder, mean: float, std: float) -> relax.Expr:
-    dtype = b.dtype
-    if 0 in b.result_shape:
-        return b.emit(relax.op.zeros(relax.ShapeExpr(b.result_shape), dtype))
-    return b.te(
-        lambda k, dims: normal(dims, dtype, mean, std, k),
-        b.random_key(), name="normal", dims=b.result_shape,
+        lambda k, dims: distribution(dims, dtype, first, second, k),
+        b.random_key(), name=distribution.__name__, dims=b.result_shape,
     )  # fmt: skip
 
 

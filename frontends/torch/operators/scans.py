@@ -8,7 +8,7 @@ from tvm import relax
 
 from frontends.computations.running import running_extremum, running_logsumexp
 from frontends.computations.scan import cumulate
-from frontends.torch.graph_builder import GraphBuilder, Value
+from frontends.torch.graph_builder import GraphBuilder, Value, product
 from frontends.torch.registry import converter
 
 
@@ -34,7 +34,7 @@ def _scan(b: GraphBuilder, x: Value, dim: int, *, multiply: bool) -> relax.Expr:
     def compute(t: Any, dims: list[Any]) -> Any:
         return cumulate(t, dims, axis, multiply=multiply, exclusive=False, reverse=False)
 
-    flat = b.reshape(data, [-1]) if 0 not in shape else b.reshape(data, [0])
+    flat = b.reshape(data, [product(shape)])
     name = "cumprod" if multiply else "cumsum"
     return b.reshape(b.te(compute, flat, name=name, dims=shape), shape)
 

@@ -20,15 +20,19 @@ def sort(b: GraphBuilder, x: Value, dim: int = -1, descending: bool = False) -> 
     data = b.tensor(x)
     shape = b.shape(data)
     rows = b.rows(data, b.axis(dim, len(shape)))
+    places = sorted_places(b, rows, descending=descending)
+    values = b.te(lambda t, i: gather_elements(t, i, 1), rows, places, name="sorted")
+    return b.reshape(values, shape), b.reshape(places, shape)
+
+
+def sorted_places(b: GraphBuilder, rows: relax.Expr, *, descending: bool) -> relax.Expr:
+    """Return where the elements of (outer, n, inner) in order along the middle axis were, int64."""
 
     def compute(t: te.Tensor) -> list[te.Tensor]:
         order = argsort(t, descending=descending)
-        places = te.compute(t.shape, lambda o, j, i: order(0, o, j, i), name="places")
-        return [places, order]
+        return [te.compute(t.shape, lambda o, j, i: order(0, o, j, i), name="places"), order]
 
-    places = b.parts(b.te(compute, rows, name="argsort"), 1)[0]
-    values = b.te(lambda t, i: gather_elements(t, i, 1), rows, places, name="sorted")
-    return b.reshape(values, shape), b.reshape(places, shape)
+    return b.parts(b.te(compute, rows, name="argsort"), 1)[0]
 
 
 @converter("aten.sort.stable")
@@ -97,9 +101,7 @@ def _nth(b: GraphBuilder, x: Value, place: int, dim: int) -> Pair:
     data = b.tensor(x)
     axis = b.axis(dim, data.ty.ndim)
     shape = b.result_shape
-    values, places = (
-        b.rows(part, axis) for part in sort(b, data, axis if data.ty.ndim else 0, False)
-    )
+    values, places = (b.rows(part, axis) for part in sort(b, data, axis))
     return (
         b.reshape(b.slice_axis(values, 1, place, place + 1), shape),
         b.reshape(b.slice_axis(places, 1, place, place + 1), shape),
