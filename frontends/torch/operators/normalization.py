@@ -110,8 +110,7 @@ def _statistics(
     rows = data if shape is None else b.reshape(data, shape)
     mean = b.emit(relax.op.mean(rows, axes, keepdims))
     variance = b.emit(relax.op.variance(rows, axes, keepdims))
-    shifted = b.emit(relax.op.add(variance, relax.const(eps, b.dtype)))
-    return mean, b.emit(relax.op.rsqrt(shifted))
+    return mean, _reciprocal_deviation(b, variance, eps)
 
 
 @converter(
@@ -134,9 +133,7 @@ def batch_norm_training(
     """
     old = [b.tensor(part) for part in (running_mean, running_var)]
     if not training:
-        result = batch_norm(b, x, weight, bias, running_mean, running_var, momentum, eps)[0]
-        empty = relax.op.zeros(relax.ShapeExpr([0]), b.dtype)
-        return result, b.emit(empty), b.emit(empty), *old
+        return *batch_norm(b, x, weight, bias, running_mean, running_var, momentum, eps), *old
     result, mean, variance = _batch_statistics(b, x, weight, bias, eps)
     data = b.tensor(x)
     count = product([n for axis, n in enumerate(b.shape(data)) if axis != 1])

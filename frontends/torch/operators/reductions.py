@@ -8,7 +8,7 @@ from typing import Any
 from tvm import relax
 
 from frontends.computations.arg_reduce import arg_extremum
-from frontends.torch.graph_builder import GraphBuilder, Value, product
+from frontends.torch.graph_builder import GraphBuilder, Size, Value, product
 from frontends.torch.registry import converter
 
 
@@ -109,27 +109,8 @@ def var(
     correction: float | None = 1,
     keepdim: bool = False,
 ) -> relax.Expr:
-    """The variance with divisor n - correction, in two passes: mean first, then the deviations."""
-    data = b.tensor(x)
-    if data.ty.ndim == 0:
-        data = b.reshape(data, [1])
-    axes = b.axes(dim, data.ty.ndim)
-    centre = b.emit(relax.op.mean(data, axes, keepdims=True))
-    deviation = b.emit(relax.op.subtract(data, centre))
-    squares = b.emit(relax.op.multiply(deviation, deviation))
-    total = b.emit(relax.op.sum(squares, axes, keepdims=keepdim))
-    count = product([b.shape(data)[axis] for axis in axes])
-    taken = 1 if correction is None else correction
-    if isinstance(count, int):
-        return b.reshape(_over(b, total, max(count - taken, 0)), b.result_shape)
-    left = b.emit(
-        relax.op.subtract(b.cast(b.size_tensor(count), b.dtype), relax.const(taken, b.dtype))
-    )
-    return relax.op.divide(total, b.emit(relax.op.maximum(left, relax.const(0, b.dtype))))
-
-
-def _over(b: GraphBuilder, total: relax.Expr, divisor: float) -> relax.Expr:
-    return b.emit(relax.op.divide(total, relax.const(divisor, b.dtype)))
+    """The variance with divisor n - correction."""
+    return _variance_and_mean(b, x, dim, correction, keepdim)[0]
 
 
 @converter("aten.var_mean.correction")
@@ -142,10 +123,34 @@ def var_mean(
     keepdim: bool = False,
 ) -> tuple[relax.Expr, relax.Expr]:
     """The variance, and the mean."""
-    return (
-        b.emit(var(b, x, dim, correction=correction, keepdim=keepdim)),
-        b.emit(_reduce(b, relax.op.mean, x, dim, keepdim)),
-    )
+    variance, centre = _variance_and_mean(b, x, dim, correction, keepdim)
+    return variance, b.reshape(centre, b.result_shape)
+
+
+def _variance_and_mean(
+    b: GraphBuilder, x: Value, dim: Any, correction: float | None, keepdim: bool
+) -> tuple[relax.Expr, relax.Expr]:
+    """Return both in two passes, mean first, then the deviations; the mean keeps its axes."""
+    data = b.tensor(x)
+    if data.ty.ndim == 0:
+        data = b.reshape(data, [1])
+    axes = b.axes(dim, data.ty.ndim)
+    centre = b.emit(relax.op.mean(data, axes, keepdims=True))
+    deviation = b.emit(relax.op.subtract(data, centre))
+    squares = b.emit(relax.op.multiply(deviation, deviation))
+    total = b.emit(relax.op.sum(squares, axes, keepdims=keepdim))
+    count = product([b.shape(data)[axis] for axis in axes])
+    divisor = _divisor(b, count, 1 if correction is None else correction)
+    return b.reshape(b.emit(relax.op.divide(total, divisor)), b.result_shape), centre
+
+
+def _divisor(b: GraphBuilder, count: Size, taken: float) -> relax.Expr:
+    """Return count - taken, at least 0, in the result's dtype."""
+    if isinstance(count, int):
+        return relax.const(max(count - taken, 0), b.dtype)
+    size = b.cast(b.size_tensor(count), b.dtype)
+    left = b.emit(relax.op.subtract(size, relax.const(taken, b.dtype)))
+    return b.emit(relax.op.maximum(left, relax.const(0, b.dtype)))
 
 
 @converter("aten.var.dim")
