@@ -23,7 +23,7 @@ from relax_passes.analysis.tensor_bytes import bytes_of, points_of
 from relax_passes.fusion_groups import Categories, Group, Grouping, callee_of
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.pass_options import option
-from tir_schedules.llvm.blocks import work_per_point
+from tir_schedules.blocks import work_per_point
 
 NAME = "duplicate_cheap_producers"
 

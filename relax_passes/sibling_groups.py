@@ -20,7 +20,7 @@ from relax_passes.analysis.category import Category, compute_blocks
 from relax_passes.analysis.tensor_bytes import bytes_of, points_of, static_shape
 from relax_passes.fused_kernel import needed_sizes
 from relax_passes.fusion_groups import Categories, callee_of
-from tir_schedules.llvm.blocks import RECOMPUTE, inline_spatial, new_schedule
+from tir_schedules.blocks import RECOMPUTE, inline_spatial, new_schedule
 from tir_schedules.machine import Machine
 from tir_schedules.row_space import Operand, RowSpace, row_space
 

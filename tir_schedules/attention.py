@@ -17,7 +17,7 @@ from typing import Any
 from tvm import te, tirx
 from tvm.tirx import Expr
 
-from tir_schedules.llvm.blocks import constant
+from tir_schedules.blocks import constant
 
 # (score, batch, head, query, key) -> score; (batch, head, query, key) -> whether it counts.
 ScoreMod = Callable[[Expr, Expr, Expr, Expr, Expr], Expr]

@@ -18,7 +18,7 @@ from tvm import te, tirx
 from tvm.tirx import Expr
 
 from tir_schedules.attention import MaskMod, ScoreMod
-from tir_schedules.llvm.blocks import constant
+from tir_schedules.blocks import constant
 
 
 def causal(offset: Any = 0) -> MaskMod:

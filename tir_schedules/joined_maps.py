@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tvm import s_tir
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from tir_schedules.llvm.blocks import is_output, leaf_blocks
+from tir_schedules.blocks import is_output, leaf_blocks
 from tir_schedules.row_space import row_space
 
 

@@ -21,8 +21,7 @@ from tvm.ir import TensorLoad
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import IterVar, PrimFunc
 
-from tir_schedules.cuda.threads import bind_map, fused, is_bound, name_of
-from tir_schedules.llvm.blocks import (
+from tir_schedules.blocks import (
     constant,
     inline_spatial,
     is_output,
@@ -32,6 +31,7 @@ from tir_schedules.llvm.blocks import (
     new_schedule,
     points,
 )
+from tir_schedules.cuda.threads import bind_map, fused, is_bound, name_of
 from tir_schedules.machine import Machine
 from tir_schedules.rule import Decline, Rule
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from tvm import s_tir
 from tvm.tirx import PrimFunc
 
+from tir_schedules.blocks import inline_spatial, is_spatial, leaf_blocks, new_schedule
 from tir_schedules.cuda.threads import bind_maps
 from tir_schedules.joined_maps import joinable_maps
-from tir_schedules.llvm.blocks import inline_spatial, is_spatial, leaf_blocks, new_schedule
 from tir_schedules.machine import Machine
 from tir_schedules.rule import Decline, Rule
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tvm import s_tir
 from tvm.tirx import PrimFunc
 
+from tir_schedules.blocks import inline_spatial, is_spatial, leaf_blocks, new_schedule
 from tir_schedules.cuda.threads import bind_map, is_bound, name_of, thread_per_result
-from tir_schedules.llvm.blocks import inline_spatial, is_spatial, leaf_blocks, new_schedule
 from tir_schedules.machine import Machine
 from tir_schedules.rule import Rule
 

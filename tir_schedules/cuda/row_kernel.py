@@ -12,8 +12,7 @@ from tvm import s_tir
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import Expr, IterVar, PrimFunc
 
-from tir_schedules.cuda.threads import THREADS, WARP, fused, split_axes
-from tir_schedules.llvm.blocks import (
+from tir_schedules.blocks import (
     constant,
     extents,
     inline_spatial,
@@ -24,6 +23,7 @@ from tir_schedules.llvm.blocks import (
     new_schedule,
     points,
 )
+from tir_schedules.cuda.threads import THREADS, WARP, fused, split_axes
 from tir_schedules.machine import Machine
 from tir_schedules.rule import Decline, Rule
 

@@ -8,8 +8,8 @@ from tvm import s_tir
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import IterVar
 
+from tir_schedules.blocks import constant, extents, is_output, is_spatial, points
 from tir_schedules.joined_maps import join_maps, join_vectors
-from tir_schedules.llvm.blocks import constant, extents, is_output, is_spatial, points
 
 THREADS = 256  # a block of eight warps keeps up to 255 registers a thread and fills an SM by eights
 VECTOR = 4  # four float32 are one 16-byte load

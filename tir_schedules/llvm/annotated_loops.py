@@ -10,7 +10,7 @@ import tvm_ffi
 from tvm import s_tir
 from tvm.tirx import For, ForKind, PrimFunc, Stmt
 
-from tir_schedules.llvm.blocks import constant, new_schedule
+from tir_schedules.blocks import constant, new_schedule
 from tir_schedules.machine import Machine
 from tir_schedules.rule import Decline, Rule
 

@@ -25,9 +25,9 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 from tvm.tirx import Expr, ForKind, Stmt
 
+from tir_schedules.blocks import constant
 from tir_schedules.llvm.attention_nest import AttentionNest
 from tir_schedules.llvm.attention_tile import AttentionTile
-from tir_schedules.llvm.blocks import constant
 from tir_schedules.llvm.mask_bounds import Range, shown_everywhere, shown_somewhere
 from tir_schedules.llvm.register_transpose import transposed
 from tir_schedules.llvm.vector_math import exp2_of_negative

@@ -24,7 +24,7 @@ from tvm.tirx import (
 )
 
 from tir_schedules.attention import STAGE, STAGES
-from tir_schedules.llvm.blocks import constant
+from tir_schedules.blocks import constant
 from tir_schedules.rule import Decline
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from tvm import s_tir, te, tirx
 from tvm.s_tir.schedule import SBlockRV
 
-from tir_schedules.llvm.blocks import constant
+from tir_schedules.blocks import constant
 from tir_schedules.llvm.register_tile import (
     anchor_of,
     anchored_rule,

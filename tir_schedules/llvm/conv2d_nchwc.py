@@ -16,7 +16,7 @@ from collections.abc import Callable
 from tvm import s_tir, te, tirx
 from tvm.s_tir.schedule import SBlockRV
 
-from tir_schedules.llvm.blocks import (
+from tir_schedules.blocks import (
     constant,
     extents,
     leaf_blocks,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from tvm import s_tir, te
 from tvm.s_tir.schedule import SBlockRV
 
-from tir_schedules.llvm.blocks import (
+from tir_schedules.blocks import (
     constant,
     extents,
     leaf_blocks,

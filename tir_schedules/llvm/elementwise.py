@@ -8,8 +8,7 @@ from tvm import s_tir
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import PrimFunc
 
-from tir_schedules.joined_maps import join_maps, join_vectors, joinable_maps
-from tir_schedules.llvm.blocks import (
+from tir_schedules.blocks import (
     PARALLEL_WORK,
     extents,
     inline_spatial,
@@ -19,6 +18,7 @@ from tir_schedules.llvm.blocks import (
     points,
     work_per_point,
 )
+from tir_schedules.joined_maps import join_maps, join_vectors, joinable_maps
 from tir_schedules.machine import Machine
 from tir_schedules.rule import Decline, Rule
 

@@ -6,7 +6,7 @@ from tvm import s_tir
 from tvm.s_tir.schedule import SBlockRV
 from tvm.tirx import IterVar, PrimFunc
 
-from tir_schedules.llvm.blocks import (
+from tir_schedules.blocks import (
     PARALLEL_WORK,
     extents,
     inline_spatial,

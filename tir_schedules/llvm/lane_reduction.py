@@ -9,8 +9,8 @@ from tvm import s_tir
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import IterVar, Var
 
+from tir_schedules.blocks import constant, is_reduction, leaf_blocks, new_schedule
 from tir_schedules.let_names import bind_names_once
-from tir_schedules.llvm.blocks import constant, is_reduction, leaf_blocks, new_schedule
 from tir_schedules.llvm.reduction_tail import split_reduction_tail
 from tir_schedules.machine import Machine
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 from tvm import te, tirx
 
-from tir_schedules.llvm.blocks import constant
+from tir_schedules.blocks import constant
 from tir_schedules.llvm.register_tile import (
     anchored_rule,
     register_tile,

@@ -7,7 +7,7 @@ from tvm import s_tir
 from tvm.ir import TensorLoad
 from tvm.tirx import SeqStmt, Stmt, Var
 
-from tir_schedules.llvm.blocks import leaf_blocks, new_schedule
+from tir_schedules.blocks import leaf_blocks, new_schedule
 
 
 def reductions_of_operands_first(sch: s_tir.Schedule) -> tuple[s_tir.Schedule, int]:

@@ -6,7 +6,7 @@ from tvm import s_tir, te, tirx
 from tvm.s_tir.schedule import SBlockRV
 from tvm.sym import Analyzer
 
-from tir_schedules.llvm.blocks import PARALLEL_WORK, extents, points, vectorize_lane, vectorize_wide
+from tir_schedules.blocks import PARALLEL_WORK, extents, points, vectorize_lane, vectorize_wide
 from tir_schedules.llvm.register_tile import anchored_rule
 from tir_schedules.llvm.spatial_pad import Padding, static
 from tir_schedules.machine import Machine

@@ -15,7 +15,7 @@ from tvm.ir import TensorLoad
 from tvm.s_tir.schedule import SBlockRV
 from tvm.tirx import IterVar, PrimFunc, Var
 
-from tir_schedules.llvm.blocks import (
+from tir_schedules.blocks import (
     RECOMPUTE,
     constant,
     inline_spatial,

@@ -11,7 +11,7 @@ from tvm.ir import TensorLoad
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import Buffer, IndexMap, PrimFunc
 
-from tir_schedules.llvm.blocks import (
+from tir_schedules.blocks import (
     constant,
     extents,
     inline_spatial,

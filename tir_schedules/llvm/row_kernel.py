@@ -11,7 +11,7 @@ from tvm import s_tir
 from tvm.s_tir.schedule import SBlockRV
 from tvm.tirx import Expr, IterVar, PrimFunc
 
-from tir_schedules.llvm.blocks import (
+from tir_schedules.blocks import (
     RECOMPUTE,
     constant,
     extents,

@@ -12,7 +12,7 @@ from tvm import s_tir
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import PrimFunc
 
-from tir_schedules.llvm.blocks import (
+from tir_schedules.blocks import (
     RECOMPUTE,
     constant,
     extents,

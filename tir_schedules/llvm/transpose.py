@@ -8,7 +8,7 @@ from tvm.ir import TensorLoad
 from tvm.s_tir.schedule import SBlockRV
 from tvm.tirx import PrimFunc
 
-from tir_schedules.llvm.blocks import (
+from tir_schedules.blocks import (
     constant,
     extents,
     inline_spatial,

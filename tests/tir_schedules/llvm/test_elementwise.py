@@ -18,7 +18,7 @@ from tests.tir_schedules.llvm.scheduled_kernel import (
     libm_calls,
     machine,
 )
-from tir_schedules.llvm.blocks import leaf_blocks, let_depth
+from tir_schedules.blocks import leaf_blocks, let_depth
 from tir_schedules.llvm.elementwise import RULE
 from tir_schedules.rule import Decline
 
