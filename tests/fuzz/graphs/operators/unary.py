@@ -53,7 +53,7 @@ _UNARY = {
     "gelu": _Unary(nn.gelu, lambda x: 0.5 * x * (1 + _erf(x / math.sqrt(2))), "Gelu",
                    dtypes=("float32",)),
     "silu": _Unary(nn.silu, lambda x: x * _sigmoid(x), None),
-    "square": _Unary(op.square, np.square, None),
+    "square": _Unary(op.square, np.square, "Mul"),
     "floor": _Unary(op.floor, np.floor, "Floor", exact=True, steps=True),
     "ceil": _Unary(op.ceil, np.ceil, "Ceil", exact=True, steps=True),
     "round": _Unary(op.round, np.round, "Round", exact=True, steps=True),
@@ -66,10 +66,15 @@ def _range(one: _Unary, kind: TensorType) -> tuple[float, float]:
     """Return bounds of the result: these functions have no extremum but at an end, or at 0."""
     points = np.array([kind.low, kind.high, *([0.0] if kind.low < 0 < kind.high else [])])
     values = one.numpy(points)
-    slack = 0.5 if one.onnx in ("Sin", "Cos", "Gelu") or one.onnx is None else 0.0
+    slack = 0.5 if one.onnx in ("Sin", "Cos", "Gelu", "Mul", None) else 0.0
     if one.onnx in ("Sin", "Cos"):
         return -1.0, 1.0
     return float(values.min()) - slack, float(values.max()) + slack
+
+
+def _operands(one: _Unary, names: list[str]) -> list[str]:
+    """Return what the ONNX node reads: ONNX has no square, so that one is multiplied by itself."""
+    return names * 2 if one.onnx == "Mul" else names
 
 
 def _add(name: str, one: _Unary) -> None:
@@ -98,7 +103,7 @@ def _add(name: str, one: _Unary) -> None:
             lambda sizes, args, attrs: one.relax(args[0]),
             lambda sizes, args, attrs: one.numpy(args[0]),
             propose,
-            one.onnx and (lambda g, names, step, types: g.node(one.onnx, names)),
+            one.onnx and (lambda g, names, step, types: g.node(one.onnx, _operands(one, names))),
             weight=0.8,
         ),
     )
