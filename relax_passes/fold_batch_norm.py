@@ -190,20 +190,23 @@ class _Fold(PyExprMutator):
         """Bind `var` to the linear operator times `scale` plus `shift`."""
         self.count += 1
         call = linear.call if scale is None else self._scaled(linear, scale)
-        result = self.builder_.emit(call, f"{var.name}_{call.op.name.rpartition('.')[2]}")
         old = np.zeros(linear.channels) if linear.shift is None else linear.shift
         total = (old if scale is None else old * scale) + shift
+        if not np.any(total):
+            made = self._rebind(var, call)
+            self.linear[var] = _Linear(made, linear.channels, linear.axis, None)
+            return
+        result = self.builder_.emit(call, f"{var.name}_{call.op.name.rpartition('.')[2]}")
         made = self.lookup_binding(result)
-        new_shift = None
-        if np.any(total):
-            along = [1] * result.ty.ndim
-            along[linear.axis] = -1
-            dtype = array_of(call.args[1]).dtype
-            bias = constant_from(total.reshape(along).astype(dtype))
-            result = relax.op.add(result, bias)
-            new_shift = total
-        self._rebind(var, result)
-        self.linear[var] = _Linear(made, linear.channels, linear.axis, new_shift)
+        along = [1] * result.ty.ndim
+        along[linear.axis] = -1
+        dtype = array_of(call.args[1]).dtype
+        bias = constant_from(total.reshape(along).astype(dtype))
+        self._rebind(var, relax.op.add(result, bias))
+        self.linear[var] = _Linear(made, linear.channels, linear.axis, total)
 
-    def _rebind(self, var: relax.Var, value: relax.Expr) -> None:
-        self.set_var_remap(var, emit_as(self.builder_, var, value, var.name))
+    def _rebind(self, var: relax.Var, value: relax.Expr) -> relax.Expr:
+        """Bind `var` to a new value in the new graph; return that value."""
+        named = emit_as(self.builder_, var, value, var.name)
+        self.set_var_remap(var, named)
+        return self.lookup_binding(named)

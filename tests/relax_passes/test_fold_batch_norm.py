@@ -51,6 +51,18 @@ def test_bias_scale_shift_and_norm_all_fold() -> None:
     assert operators(folded) == {"nn.conv2d": 1, "add": 1}
 
 
+def test_a_scale_alone_leaves_no_second_name() -> None:
+    """A name for a name would end the blocked layout of what follows."""
+
+    def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        y = bb.emit(R.multiply(bb.emit(R.nn.conv2d(x, weights(8, 4, 1, 1))), weights(8, 1, 1)))
+        return R.nn.relu(y)
+
+    folded = check(fold_batch_norm, module((1, 4, 5, 5), build), normal(1, 4, 5, 5))
+    assert operators(folded) == {"nn.conv2d": 1, "nn.relu": 1}
+    assert len(folded["main"].body.blocks[0].bindings) == 2
+
+
 def test_matmul_and_norm_fold() -> None:
     def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
         y = bb.emit(R.add(bb.emit(R.matmul(x, weights(6, 9))), weights(9, seed=5)))
