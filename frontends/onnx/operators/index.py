@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from tvm import relax, te, tirx
 from tvm.relax import op as R
 
@@ -141,7 +142,27 @@ def gather_slices(op: Op) -> relax.Expr:
         dims = [*op.shape()[:axis], *known.shape, *op.shape()[axis + 1 :]]
         return exact_reshape(part, relax.ShapeExpr(dims))
     indices = indices_within(op, 1, [length])
+    if known is not None and known.ndim == 1 and is_static(length):
+        run = _even_steps(known, int(length))
+        if run is not None:
+            return _whole_or_slice(op, axis, *run)
     return op.te(lambda x, i: gather(x, i, axis), op.x(), indices)
+
+
+def _even_steps(indices: np.ndarray, length: int) -> tuple[int, int, int] | None:
+    """Return (first, end, step) of constant indices that rise in equal steps, else None."""
+    places = np.where(indices < 0, indices + length, indices)
+    steps = np.unique(np.diff(places))
+    if places.size < 2 or steps.size != 1 or steps[0] < 1:
+        return None
+    return int(places[0]), int(places[-1]) + 1, int(steps[0])
+
+
+def _whole_or_slice(op: Op, axis: int, first: int, end: int, step: int) -> relax.Expr:
+    """Return the elements from `first` up to `end` along an axis of static size."""
+    if (first, end, step) == (0, int(op.shape()[axis]), 1):
+        return op.value(0)
+    return R.strided_slice(op.x(), [axis], [first], [end], [step])
 
 
 @converter("GatherElements")

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tvm
 
 import relaxc
+from frontends.onnx import import_onnx
 from tests.frontends.onnx.compiled import check_node, node_model, run_compiled
 
 RNG = np.random.default_rng(11)
@@ -27,6 +29,21 @@ def test_gather(axis: int, constants: tuple[int, ...]) -> None:
     indices = np.asarray([[0, -1], [2, -3]], "int32")
     check_node("Gather", _floats(4, 5), indices, axis=axis, constants=constants)
     check_node("Gather", _floats(4, 3), indices, axis=axis, symbolic={0: ["n", "m"], 1: ["k", 2]})
+
+
+@pytest.mark.parametrize(
+    ("indices", "operator"),
+    [([0, 1, 2, 3], None), ([1, -1], "relax.strided_slice"), ([2, 1], "relax.call_tir")],
+)
+def test_constant_indices_in_equal_steps_are_a_slice(
+    indices: list[int], operator: str | None
+) -> None:
+    where = np.asarray(indices, "int64")
+    check_node("Gather", _floats(4, 3), where, constants=(1,))
+    imported = import_onnx(node_model("Gather", [_floats(4, 3), where], 1, constants=(1,)))
+    bindings = [b for block in imported.module["main"].body.blocks for b in block.bindings]
+    called = [b.value.op.name for b in bindings if isinstance(b.value, tvm.ir.Call)]
+    assert called == ([] if operator is None else [operator])
 
 
 def test_an_index_outside_reads_no_foreign_memory() -> None:
