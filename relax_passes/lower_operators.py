@@ -19,6 +19,7 @@ from relax_passes.lowering import (
     normalization,
     pooling,
     views,
+    zero_constants,
 )
 from relax_passes.lowering.attention import lower_attentions
 from relax_passes.lowering.convolution import lower_sliced_convolutions
@@ -56,7 +57,7 @@ def lowering_rules(ctx: PassContext) -> dict[str, LoweringRule]:
     rules: dict[str, LoweringRule] = {}
     families = (
         views, boolean, nan_propagating, convolution, pooling, normalization, double_precision,
-        contiguous_parts,
+        contiguous_parts, zero_constants,
     )  # fmt: skip
     for family in families:
         rules.update(family.lowerings(ctx))

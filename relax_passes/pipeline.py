@@ -32,6 +32,7 @@ from relax_passes.fold_padding import fold_padding
 from relax_passes.fold_preceding_batch_norm import fold_preceding_batch_norm
 from relax_passes.fuse_operators import fuse_operators
 from relax_passes.fuse_siblings import fuse_siblings
+from relax_passes.guard_float_sums import guard_float_sums
 from relax_passes.lift_convolution_1d import lift_convolution_1d
 from relax_passes.lower_operators import lower_operators
 from relax_passes.memory.check_sizes import check_sizes
@@ -217,7 +218,7 @@ def default_pipeline() -> Pipeline:
                 simplify_views,
                 eliminate_dead_code,
             ),
-            "lower": (drop_index_checks, lower_operators, eliminate_dead_code),
+            "lower": (drop_index_checks, lower_operators, guard_float_sums, eliminate_dead_code),
             "fuse": (duplicate_cheap_producers, elide_copies, fuse_operators, fuse_siblings),
             "schedule": (name_sizes, schedule_kernels),
             "memory": (order_bindings, plan_memory, check_sizes),

@@ -88,9 +88,10 @@ def run_case(job: Job) -> Outcome:
     return Outcome("differs", f"{variant}\n{problem}") if problem else Outcome(GOOD)
 
 
-def _context() -> PassContext:
+def _context(variant: Variant | None = None) -> PassContext:
     target = host_target(1)
-    return PassContext(target, Machine.from_target(target))
+    precision = "strict" if variant is not None and variant.strict else "float32"
+    return PassContext(target, Machine.from_target(target), precision=precision)
 
 
 def _sizes(recipe: Recipe) -> list[int]:
@@ -125,7 +126,7 @@ def _check(machine: relax.VirtualMachine, recipe: Recipe) -> str:
 
 
 def _judge_passes(recipe: Recipe, mod: tvm.IRModule, variant: Variant) -> str:
-    ctx = _context()
+    ctx = _context(variant)
     pipeline = variant.apply(cached_pipeline())
     machine = build_cached(pipeline.run(mod, ctx), ctx)
     problem = _check(machine, recipe)
@@ -155,7 +156,7 @@ def _judge_onnx(recipe: Recipe, model: Any, variant: Variant) -> str:
     from frontends.onnx import import_onnx
     from tests.fuzz.graphs.onnx_runtime import run_onnx_runtime
 
-    ctx = _context()
+    ctx = _context(variant)
     imported = import_onnx(model)
     machine = build_cached(variant.apply(cached_pipeline()).run(imported.module, ctx), ctx)
     problem = _check(machine, recipe)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import tvm
 
@@ -24,12 +24,14 @@ class Variant:
         shuffle: Seed of the order within the free phases, None for the usual one.
         twice: Whether each pass runs twice, where the second run must change nothing.
         unoptimized: Whether the unoptimized module is run too.
+        strict: Whether the precision is "strict".
     """
 
     off: tuple[str, ...] = ()
     shuffle: int | None = None
     twice: bool = False
     unoptimized: bool = False
+    strict: bool = False
 
     def apply(self, pipeline: Pipeline) -> Pipeline:
         """Return the pipeline that runs this way."""
@@ -51,6 +53,11 @@ def optional_passes() -> list[str]:
 
 def choose_variant(seed: str, mode: str) -> Variant:
     """Return the variant that a seed names; a third of them are the default pipeline."""
+    strict = mode != "memory" and random.Random(f"{seed}/strict").random() < 0.05
+    return replace(_choose_passes(seed, mode), strict=strict)
+
+
+def _choose_passes(seed: str, mode: str) -> Variant:
     rng = random.Random(seed)
     names = optional_passes()
     way = rng.random()
