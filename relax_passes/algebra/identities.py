@@ -31,6 +31,12 @@ def filled(match: Match, number: float) -> relax.Expr:
 
 _EXACT = Ieee.EXACT
 
+
+def _constant_rule(name: str, equation: str, value: int) -> Rule:
+    """Return a rule whose right side is one boolean everywhere."""
+    return Rule(name, equation, _EXACT, _GONE, "b", rewrite=lambda m: filled(m, value))
+
+
 IDENTITIES = Family(
     "identities",
     "neutral and absorbing elements, involutions, idempotent operators",
@@ -74,6 +80,11 @@ IDENTITIES = Family(
         Rule("or_with_itself", "x or x = x", _EXACT, _GONE, "b"),
         Rule("and_true", "x and 1 = x", _EXACT, _GONE, "b"),
         Rule("or_false", "x or 0 = x", _EXACT, _GONE, "b"),
+        _constant_rule("and_false", "x and 0 = 0", 0),
+        _constant_rule("or_true", "x or 1 = 1", 1),
+        _constant_rule("xor_with_itself", "logical_xor(x, x) = 0", 0),
+        Rule("xor_false", "logical_xor(x, 0) = x", _EXACT, _GONE, "b"),
+        Rule("xor_true", "logical_xor(x, 1) = not x", _EXACT, "always: a constant less", "b"),
         Rule("floor_twice", "floor(floor(x)) = floor(x)", _EXACT, _GONE),
         Rule("ceil_twice", "ceil(ceil(x)) = ceil(x)", _EXACT, _GONE),
         Rule("round_twice", "round(round(x)) = round(x)", _EXACT, _GONE),

@@ -43,9 +43,10 @@ _NAMES = {
         name: f"nn.{name}"
         for name in ("relu", "softmax", "log_softmax", "softplus", "pad", "conv2d")
     },
+    **{f"{kind}_pool{n}d": f"nn.{kind}_pool{n}d" for kind in ("max", "avg") for n in (1, 2, 3)},
 }
 COMMUTATIVE = frozenset(
-    "add multiply maximum minimum equal not_equal logical_and logical_or".split()
+    "add multiply maximum minimum equal not_equal logical_and logical_or logical_xor".split()
 )
 CONSTANTS = frozenset("abcd")
 SCALAR_CONSTANT = "k"

@@ -52,6 +52,10 @@ def _cast_once(m: Match) -> relax.Expr:
     return m.emit(R.astype(inner.args[0], target))
 
 
+def _is_boolean(m: Match) -> str | None:
+    return None if dtype_of(m["x"]) == "bool" else ""
+
+
 def _bounds(call: relax.Expr) -> tuple[float, float]:
     low, high = (float(getattr(bound, "value", bound)) for bound in call.args[1:3])
     return low, high
@@ -135,6 +139,16 @@ SELECTION = Family(
             *("where the first type holds every value of x", "fi"),
             pattern="cast(cast(...))",
             rewrite=_cast_once,
+        ),
+        Rule(
+            *("cast_is_not_zero", "cast(x) != 0 = x", _EXACT, "where x is a boolean", "b"),
+            pattern="cast(x) != 0",
+            check=_is_boolean,
+        ),
+        Rule(
+            *("cast_is_zero", "cast(x) == 0 = not x", _EXACT, "where x is a boolean", "b"),
+            pattern="cast(x) == 0",
+            check=_is_boolean,
         ),
         Rule(
             *("clip_of_clip", "clip(clip(x)) = clip(x)", _ZERO, _GONE, "fi"),

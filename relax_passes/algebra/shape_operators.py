@@ -1,4 +1,4 @@
-"""Concatenations, splits, slices, pads and flips that undo each other or do so in two steps."""
+"""Concatenations, splits, pads, flips and the like that undo each other or change nothing."""
 
 from __future__ import annotations
 
@@ -8,31 +8,13 @@ from tvm import relax
 from relax_passes.algebra.bindings import same_type
 from relax_passes.algebra.match import Match
 from relax_passes.algebra.rule import Declined, Family, Ieee, Rule
-from relax_passes.lowering.rule import static_shape
+from relax_passes.algebra.slices import SLICE_RULES, join_axis, joined_parts, sizes
 
 R = relax.op
 
 
-def _axis(call: relax.Expr) -> int:
-    axis = call.attrs.axis
-    return 0 if axis is None else int(axis) % _rank(call)
-
-
-def _rank(call: relax.Expr) -> int:
-    first = call.args[0]
-    return int((first.fields[0] if isinstance(first, relax.Tuple) else first).ty.ndim)
-
-
-def _parts(m: Match, call: relax.Expr) -> list[relax.Expr]:
-    """Return the operands of a concatenation."""
-    made = m.scope.definition(call.args[0])
-    if not isinstance(made, relax.Tuple):
-        raise Declined("the concatenated tuple is not known")
-    return list(made.fields)
-
-
 def _concat_of_split(m: Match) -> relax.Expr:
-    parts = _parts(m, m.root)
+    parts = joined_parts(m, m.root)
     source, wanted = None, 0
     for part in parts:
         element = m.element_of(part)
@@ -44,16 +26,16 @@ def _concat_of_split(m: Match) -> relax.Expr:
             raise Declined("")
         source, wanted = element[0], wanted + 1
     split = m.producer(source, "split") if source is not None else None
-    if split is None or len(split.ty.fields) != len(parts) or _axis(split) != _axis(m.root):
+    if split is None or len(split.ty.fields) != len(parts) or join_axis(split) != join_axis(m.root):
         raise Declined("" if split is None else "not all parts are joined again in their order")
     return split.args[0]
 
 
 def _split_of_concat(m: Match) -> relax.Expr:
     joined = m.producer(m.root.args[0], "concat")
-    if joined is None or _axis(joined) != _axis(m.root):
+    if joined is None or join_axis(joined) != join_axis(m.root):
         raise Declined("")
-    parts = _parts(m, joined)
+    parts = joined_parts(m, joined)
     fields = list(m.root.ty.fields)
     if len(parts) != len(fields):
         raise Declined("it splits elsewhere than it was joined")
@@ -64,160 +46,26 @@ def _split_of_concat(m: Match) -> relax.Expr:
 
 
 def _concat_of_concat(m: Match) -> relax.Expr:
-    axis, parts = _axis(m.root), []
-    for part in _parts(m, m.root):
+    axis, parts = join_axis(m.root), []
+    for part in joined_parts(m, m.root):
         inner = m.scope.call_of(part)
-        if inner is None or m.scope.name_of(inner) != "concat" or _axis(inner) != axis:
+        if inner is None or m.scope.name_of(inner) != "concat" or join_axis(inner) != axis:
             parts.append(part)
         elif m.scope.readers[part] > 1:
             raise Declined(f"{part.name} has another reader")
         else:
             m.producer(part, "concat")
-            parts += _parts(m, inner)
-    if len(parts) == len(_parts(m, m.root)):
+            parts += joined_parts(m, inner)
+    if len(parts) == len(joined_parts(m, m.root)):
         raise Declined("")
     return m.emit(R.concat(parts, axis))
 
 
 def _concat_of_one(m: Match) -> relax.Expr:
-    parts = _parts(m, m.root)
+    parts = joined_parts(m, m.root)
     if len(parts) != 1:
         raise Declined("")
     return parts[0]
-
-
-class _Slice:
-    """A slice with positive strides: for each axis where it begins, its stride and its extent."""
-
-    def __init__(self, call: relax.Expr) -> None:
-        shape = static_shape(call.args[0])
-        result = static_shape(call)
-        if shape is None or result is None or len(call.args) < 4:
-            raise Declined("a size is symbolic")
-        rank = len(shape)
-        self.shape, self.extent = shape, result
-        self.begin, self.stride = [0] * rank, [1] * rank
-        lists = [[_number(v) for v in _fields(arg)] for arg in call.args[1:]]
-        steps = lists[3] if len(lists) > 3 else [1] * len(lists[0])
-        for axis, begin, stride in zip(lists[0], lists[1], steps, strict=True):
-            if stride < 1:
-                raise Declined("a stride is negative")
-            axis %= rank
-            begin = begin + shape[axis] if begin < 0 else begin
-            self.begin[axis], self.stride[axis] = min(max(begin, 0), shape[axis]), stride
-
-    @property
-    def axes(self) -> list[int]:
-        """Return the axes that it changes."""
-        return [
-            axis
-            for axis, (extent, size) in enumerate(zip(self.extent, self.shape, strict=True))
-            if extent != size or self.begin[axis] or self.stride[axis] != 1
-        ]
-
-
-def _fields(arg: relax.Expr) -> list[relax.Expr]:
-    if not isinstance(arg, relax.Tuple):
-        raise Declined("its bounds are not known")
-    return list(arg.fields)
-
-
-def _number(value: relax.Expr) -> int:
-    number = getattr(value, "value", None)
-    if not isinstance(number, int):
-        raise Declined("its bounds are symbolic")
-    return number
-
-
-def make_slice(
-    x: relax.Expr, axes: list[int], begin: list[int], extent: list[int], stride: list[int]
-) -> relax.Expr:
-    """Return `extent[a]` elements along each of `axes`, from `begin[a]` on."""
-    return R.strided_slice(
-        x,
-        axes,
-        [begin[a] for a in axes],
-        [begin[a] + (extent[a] - 1) * stride[a] + 1 if extent[a] else begin[a] for a in axes],
-        [stride[a] for a in axes],
-    )
-
-
-def _whole_slice(m: Match) -> relax.Expr:
-    if _Slice(m.root).axes:
-        raise Declined("")
-    return m.root.args[0]
-
-
-def _slice_of_slice(m: Match) -> relax.Expr:
-    inner = m.producer(m.root.args[0], "strided_slice")
-    if inner is None:
-        raise Declined("")
-    outer, first = _Slice(m.root), _Slice(inner)
-    rank = len(outer.shape)
-    begin = [first.begin[a] + outer.begin[a] * first.stride[a] for a in range(rank)]
-    stride = [first.stride[a] * outer.stride[a] for a in range(rank)]
-    axes = sorted({*outer.axes, *first.axes})
-    return m.emit(make_slice(inner.args[0], axes, begin, list(outer.extent), stride))
-
-
-def _slice_of_concat(m: Match) -> relax.Expr:
-    joined = m.producer(m.root.args[0], "concat")
-    if joined is None:
-        raise Declined("")
-    cut, axis = _Slice(m.root), _axis(joined)
-    if axis not in cut.axes or not cut.extent[axis]:
-        raise Declined("")
-    first = cut.begin[axis]
-    last = first + (cut.extent[axis] - 1) * cut.stride[axis]
-    offset = 0
-    for part in _parts(m, joined):
-        shape = static_shape(part)
-        assert shape is not None, "the sum of the parts is static"
-        if offset <= first and last < offset + shape[axis]:
-            begin = [*cut.begin]
-            begin[axis] -= offset
-            whole = cut.axes == [axis] and cut.extent[axis] == shape[axis]
-            if whole:
-                return part
-            return m.emit(make_slice(part, cut.axes, begin, list(cut.extent), cut.stride))
-        offset += shape[axis]
-    raise Declined("it reaches over several parts")
-
-
-def _slice_first(m: Match) -> relax.Expr:
-    """Slice the operands of an elementwise operator instead of its result."""
-    inner = m.scope.call_of(m.root.args[0])
-    if inner is None or m.scope.name_of(inner) not in _ELEMENTWISE:
-        raise Declined("")
-    m.producer(m.root.args[0], m.scope.name_of(inner))
-    cut = _Slice(m.root)
-    args = []
-    for arg in inner.args:
-        shape = static_shape(arg)
-        if shape is None:
-            raise Declined("a size is symbolic")
-        offset = len(cut.shape) - len(shape)
-        axes = [a - offset for a in cut.axes if a >= offset and shape[a - offset] != 1]
-        if not axes:
-            args.append(arg)
-            continue
-        begin, extent, stride = ([*v][offset:] for v in (cut.begin, cut.extent, cut.stride))
-        args.append(m.emit(make_slice(arg, axes, begin, extent, stride)))
-    return m.emit(tvm.ir.Call(inner.op, args, inner.attrs))
-
-
-def _slice_rows_first(m: Match) -> relax.Expr:
-    """Multiply only the rows that a slice keeps."""
-    product = m.producer(m.root.args[0], "matmul")
-    if product is None:
-        raise Declined("")
-    x, y = product.args
-    cut = _Slice(m.root)
-    rank = len(cut.shape)
-    if x.ty.ndim != rank or y.ty.ndim != 2 or rank - 1 in cut.axes or not cut.axes:
-        raise Declined("")
-    less = m.emit(make_slice(x, cut.axes, cut.begin, list(cut.extent), cut.stride))
-    return m.emit(tvm.ir.Call(product.op, [less, y], product.attrs))
 
 
 def _pad_of_pad(m: Match) -> relax.Expr:
@@ -248,59 +96,90 @@ def _flip_twice(m: Match) -> relax.Expr:
     return inner.args[0]
 
 
-_ELEMENTWISE = frozenset(
-    """add subtract multiply divide maximum minimum power exp log sqrt rsqrt tanh sigmoid abs
-    negative nn.relu nn.gelu nn.silu erf astype floor ceil round square logical_and logical_or
-    logical_not""".split()
-)
-_EXACT = Ieee.EXACT
+def _tile_once(m: Match) -> relax.Expr:
+    if any(int(count) != 1 for count in m.root.attrs.repeats):
+        raise Declined("")
+    x = m.root.args[0]
+    return x if len(sizes(x)) == len(sizes(m.root)) else m.emit(R.reshape(x, m.root.ty.shape))
+
+
+def _window_of_one(m: Match) -> relax.Expr:
+    attrs = m.root.attrs
+    if any(int(size) != 1 for size in (*attrs.pool_size, *attrs.strides)):
+        raise Declined("")
+    if any(int(width) for width in attrs.padding):
+        raise Declined("")
+    return m.root.args[0]
+
+
+def _softmax_of_transpose(m: Match) -> relax.Expr:
+    """Take the softmax along the axis where it lies before a transpose, and transpose once."""
+    named = [m.call_named(f"nn.{name}") for name in _SOFTMAX]
+    inner = next(call for call in named if call is not None)
+    before = m.producer(inner.args[0], "permute_dims")
+    assert before is not None, "the pattern has one"
+    first, second = _order(before), _order(m.root)
+    axis = first[int(inner.attrs.axis) % len(first)]
+    function = getattr(R.nn, m.scope.name_of(inner).removeprefix("nn."))
+    order = [first[a] for a in second]
+    result = m.emit(function(before.args[0], axis))
+    return result if order == sorted(order) else m.emit(R.permute_dims(result, order))
+
+
+def _order(transpose: tvm.ir.Call) -> list[int]:
+    """Return the axes of a transpose, counted from 0."""
+    rank = int(transpose.args[0].ty.ndim)
+    axes = transpose.attrs.axes
+    return [int(a) % rank for a in (range(rank)[::-1] if axes is None else axes)]
+
+
 _COPY = "always: a copy less"
+_SOFTMAX = ("softmax", "log_softmax")
+_POOLS = tuple(f"{kind}_pool{rank}d" for kind in ("max", "avg") for rank in (1, 2, 3))
 
 
-def _shape_rule(name: str, equation: str, pays: str, pattern: str, rewrite: object) -> Rule:
-    return Rule(name, equation, _EXACT, pays, "fib", pattern, None, rewrite, search=True)  # type: ignore[arg-type]
+def _rule(name: str, equation: str, pattern: str, rewrite: object) -> Rule:
+    return Rule(name, equation, Ieee.EXACT, _COPY, "fib", pattern, None, rewrite, search=True)  # type: ignore[arg-type]
+
+
+def _pool_rule(pool: str) -> Rule:
+    """Return the rule for windows of one element; a mean adds it to a zero that has a sign."""
+    ieee = Ieee.EXACT if pool.startswith("max") else Ieee.ZERO_SIGN
+    equation, pattern = f"{pool}(x, 1) = x", f"{pool}(...)"
+    return Rule(f"{pool}_of_one", equation, ieee, _COPY, "f", pattern, None, _window_of_one, True)
+
+
+def _softmax_rule(name: str) -> Rule:
+    """Return the rule for a softmax between transposes; its sums are in another order."""
+    equation = f"transpose({name}(transpose(x))) = transpose({name}(x))"
+    pattern = f"transpose({name}(transpose(...)))"
+    pays = "always: a copy less, two where the transposes cancel"
+    rewrite = _softmax_of_transpose
+    return Rule(
+        f"{name}_of_transpose", equation, Ieee.ROUNDING, pays, "f", pattern, None, rewrite, True
+    )
 
 
 SHAPES = Family(
     "concatenations and slices",
     "what is joined and cut again, or moved in two steps, is moved once",
     (
-        _shape_rule("concat_of_one", "concat([x]) = x", _COPY, "concat(...)", _concat_of_one),
-        _shape_rule(
-            "concat_of_split", "concat(split(x)) = x", _COPY, "concat(...)", _concat_of_split
-        ),
-        _shape_rule(
-            *("concat_of_concat", "concat([concat([x, y]), z]) = concat([x, y, z])", _COPY),
+        _rule("concat_of_one", "concat([x]) = x", "concat(...)", _concat_of_one),
+        _rule("concat_of_split", "concat(split(x)) = x", "concat(...)", _concat_of_split),
+        _rule(
+            *("concat_of_concat", "concat([concat([x, y]), z]) = concat([x, y, z])"),
             *("concat(...)", _concat_of_concat),
         ),
-        _shape_rule(
-            *("split_of_concat", "split(concat([x, y])) = [x, y]", _COPY),
+        _rule(
+            *("split_of_concat", "split(concat([x, y])) = [x, y]"),
             *("split(concat(...))", _split_of_concat),
         ),
-        _shape_rule("whole_slice", "slice(x) = x", _COPY, "slice(...)", _whole_slice),
-        _shape_rule(
-            *("slice_of_slice", "slice(slice(x)) = slice(x)", _COPY),
-            *("slice(slice(...))", _slice_of_slice),
-        ),
-        _shape_rule(
-            *("slice_of_concat", "slice(concat([x, y])) = slice(x)"),
-            "where the slice lies within one part",
-            *("slice(concat(...))", _slice_of_concat),
-        ),
-        _shape_rule(
-            *("slice_first", "slice(f(x, y)) = f(slice(x), slice(y))"),
-            "where f is elementwise and only the slice is read",
-            *("slice(...)", _slice_first),
-        ),
-        Rule(
-            *("slice_rows_first", "slice(x @ y) = slice(x) @ y", Ieee.ROUNDING),
-            *("where rows are cut and only the slice is read", "fi"),
-            pattern="slice(matmul(...))",
-            rewrite=_slice_rows_first,
-            search=True,
-        ),
-        _shape_rule("pad_of_pad", "pad(pad(x)) = pad(x)", _COPY, "pad(pad(...))", _pad_of_pad),
-        _shape_rule("empty_pad", "pad(x, 0) = x", _COPY, "pad(...)", _empty_pad),
-        _shape_rule("flip_twice", "flip(flip(x)) = x", _COPY, "flip(flip(...))", _flip_twice),
+        *SLICE_RULES,
+        _rule("pad_of_pad", "pad(pad(x)) = pad(x)", "pad(pad(...))", _pad_of_pad),
+        _rule("empty_pad", "pad(x, 0) = x", "pad(...)", _empty_pad),
+        _rule("flip_twice", "flip(flip(x)) = x", "flip(flip(...))", _flip_twice),
+        _rule("tile_once", "tile(x, 1) = x", "tile(...)", _tile_once),
+        *(_pool_rule(pool) for pool in _POOLS),
+        *(_softmax_rule(name) for name in _SOFTMAX),
     ),
 )

@@ -65,6 +65,8 @@ STRENGTH = Family(
         ),
         Rule("square", "x ** 2 = x * x", _ROUNDING, _POWER),
         Rule("cube", "x ** 3 = (x * x) * x", _ROUNDING, _POWER),
+        Rule("power_four", "x ** 4 = square(x * x)", _ROUNDING, _POWER),
+        Rule("power_three_halves", "x ** 1.5 = x * sqrt(x)", _NONFINITE, _POWER),
         Rule("power_half", "x ** 0.5 = sqrt(x)", _NONFINITE, _POWER),
         Rule("power_minus_half", "x ** -0.5 = rsqrt(x)", _NONFINITE, _POWER),
         Rule("power_minus_one", "x ** -1 = 1 / x", _ROUNDING, _POWER),

@@ -95,6 +95,14 @@ def _cast_once(b: Bench) -> relax.Expr:
     return R.astype(b.emit(R.astype(x, wide)), back)
 
 
+def _compared_cast(compare: Join) -> Instance:
+    def build(b: Bench) -> relax.Expr:
+        number = b.emit(R.astype(b.param(3, 4, dtype="bool"), "int32"))
+        return compare(number, constant_from(np.zeros((), "int32")))
+
+    return build
+
+
 def _split_joined(b: Bench) -> relax.Expr:
     parts = b.emit(R.split(b.param(2, 6, 3), [1, 3], 1))
     return R.concat([b.emit(relax.TupleGetItem(parts, i)) for i in range(3)], 1)
@@ -120,6 +128,18 @@ def _joined_cut(b: Bench) -> relax.Expr:
     return R.strided_slice(joined, [1], [4], [9], [2])
 
 
+def _side_by_side(b: Bench) -> relax.Expr:
+    """Slice columns 2 to 8 of 12 in two pieces, of every second row."""
+    x = b.param(5, 12)
+    cuts = [R.strided_slice(x, [0, 1], [0, at], [5, to], [2, 1]) for at, to in ((2, 5), (5, 8))]
+    return R.concat([*map(b.emit, cuts)], 1)
+
+
+def _sliced_pad(b: Bench) -> relax.Expr:
+    padded = b.emit(R.nn.pad(b.param(3, 6), [1, 0, 2, 2]))
+    return R.strided_slice(padded, [0, 1], [1, 3], [4, 8], [1, 2])
+
+
 def _sliced_twice(b: Bench) -> relax.Expr:
     first = b.emit(R.strided_slice(b.param(3, 12), [1], [1], [12], [2]))
     return R.strided_slice(first, [0, 1], [1, 1], [3, 5], [1, 2])
@@ -137,6 +157,18 @@ def _sliced_product(b: Bench) -> relax.Expr:
 
 def _padded_twice(b: Bench) -> relax.Expr:
     return R.nn.pad(b.emit(R.nn.pad(b.param(2, 3), [1, 0, 0, 2])), [0, 1, 1, 1])
+
+
+def _pooled_by_one(pool: str, rank: int) -> Instance:
+    return lambda b: getattr(R.nn, pool)(b.param(2, 3, *(4, 5, 2)[:rank]), (1,) * rank)
+
+
+def _between_orders(function: Callable[..., relax.Expr]) -> Instance:
+    def build(b: Bench) -> relax.Expr:
+        y = b.emit(R.permute_dims(b.param(2, 3, 4, 5), [0, 2, 3, 1]))
+        return R.permute_dims(b.emit(function(y, -1)), [0, 3, 2, 1])
+
+    return build
 
 
 def _identity(b: Bench) -> relax.Expr:
@@ -282,6 +314,8 @@ INSTANCES: dict[str, Instance] = {
         lambda b, u: R.where(u, b.param(3, 4), b.emit(R.where(u, b.param(3, 4), b.param(3, 4))))
     ),
     "cast_once": _cast_once,
+    "cast_is_not_zero": _compared_cast(R.not_equal),
+    "cast_is_zero": _compared_cast(R.equal),
     "clip_of_clip": lambda b: R.clip(b.emit(R.clip(b.param(4, 5), -1, 1)), 0, 3),
     "clip_of_relu": lambda b: R.clip(b.emit(R.nn.relu(b.param(4, 5))), -1.0, 6.0),
     "relu_capped": lambda b: R.minimum(b.emit(R.nn.relu(b.param(4, 5))), b.full(1.25)),
@@ -298,9 +332,21 @@ INSTANCES: dict[str, Instance] = {
     "whole_slice": lambda b: R.strided_slice(b.param(3, 4), [1], [0], [4]),
     "slice_of_slice": _sliced_twice,
     "slice_of_concat": _joined_cut,
+    "slice_of_pad": _sliced_pad,
+    "concat_of_slices": _side_by_side,
     "slice_first": _sliced_join,
     "slice_rows_first": _sliced_product,
     "pad_of_pad": _padded_twice,
     "empty_pad": lambda b: R.nn.pad(b.param(3, 4), [0, 0, 0, 0]),
     "flip_twice": lambda b: R.flip(b.emit(R.flip(b.param(3, 4), 1)), 1),
+    **{
+        f"{name}_of_transpose": _between_orders(getattr(R.nn, name))
+        for name in ("softmax", "log_softmax")
+    },
+    "tile_once": lambda b: R.tile(b.param(3, 4), (1, 1, 1)),
+    **{
+        f"{kind}_pool{rank}d_of_one": _pooled_by_one(f"{kind}_pool{rank}d", rank)
+        for kind in ("max", "avg")
+        for rank in (1, 2, 3)
+    },
 }

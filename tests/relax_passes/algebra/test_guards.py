@@ -79,6 +79,14 @@ CASES: dict[str, tuple[str, str, Instance]] = {
         *("pad_of_pad", "a border is not constant"),
         lambda b: R.nn.pad(b.emit(R.nn.pad(b.param(3), [1, 1], "reflect")), [1, 1]),
     ),
+    "a slice of the border": (
+        *("slice_of_pad", "it keeps some of the border"),
+        lambda b: R.strided_slice(b.emit(R.nn.pad(b.param(4), [1, 1])), [0], [0], [4]),
+    ),
+    "a border that is cut off": (
+        *("slice_of_pad", "a border is negative"),
+        lambda b: R.strided_slice(b.emit(R.nn.pad(b.param(8), [-1, -1])), [0], [1], [4]),
+    ),
     "a division by zero": (
         *("divide_by_constant", "the divisor is zero or not finite"),
         lambda b: R.divide(b.param(3), b.full(0.0)),
