@@ -4,9 +4,10 @@ op(x: half): half  =  astype(op(astype(x, float32)), half)
 
 A processor converts half precision by the way and multiplies it only after converting, so that
 float32 is both faster and more accurate: sums do not round after every term. What an operator
-rounded to half for the next one that computes is handed on as it was, in float32, also where a view
-or a transpose stands between them. Other operators that only move elements stay as they are: they
-read and write half the bytes.
+rounded to half for the next one that computes is handed on as it was, in float32, also where a
+view, a transpose or a selection stands between them, and where the frontend wrote the rounding of
+an operator that computes in float32 (a product that sums in float32, a softmax). Other operators
+that only move elements stay as they are: they read and write half the bytes.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _MOVING = frozenset(
         "astype broadcast_to concat dynamic_strided_slice expand_dims flatten flip full full_like "
         "gather_elements gather_nd index_put index_tensor layout_transform nn.pad ones ones_like "
         "permute_dims repeat reshape scatter_nd slice_scatter split squeeze stack strided_slice "
-        "take tile tril triu where zeros zeros_like shape_of one_hot nn.dropout"
+        "take tile tril triu zeros zeros_like shape_of one_hot nn.dropout"
     ).split()
 )
 # Those that may stand between two operators that compute.
@@ -71,6 +72,8 @@ class _Widen(PyExprMutator):
             return call
         if not any(_holds_half(arg) for arg in call.args):
             return call
+        if call.op == _WHERE and not any(self._unrounded(arg) for arg in call.args[1:]):
+            return call  # nothing to gain: it would read and write twice the bytes
         if str(getattr(call.attrs, "out_dtype", None) or "") in _HALVES:
             self.declined.add(call.op.name)
             return call
@@ -107,7 +110,20 @@ class _Widen(PyExprMutator):
         return self.builder_.emit(relax.op.astype(value, "float32")) if before is None else before
 
     def _before_rounding(self, value: relax.Expr) -> relax.Expr | None:
-        """Return the float32 value that a cast of ours rounded, through views of the cast."""
+        """Return the float32 value that was rounded to `value`, moved as `value` was since."""
+        found = self._unrounded(value)
+        if found is None:
+            return None
+        result, views = found
+        for view in reversed(views):
+            moved = tvm.ir.Call(view.op, [result, *view.args[1:]], view.attrs)
+            result = self.builder_.emit(moved)
+        return result
+
+    def _unrounded(self, value: relax.Expr) -> tuple[relax.Var, list[tvm.ir.Call]] | None:
+        """Return the float32 value that was rounded to `value`, and the views since, last first."""
+        if not _is_half(value):
+            return None
         views: list[tvm.ir.Call] = []
         made = definition_of(self, value)
         while isinstance(made, tvm.ir.Call) and getattr(made.op, "name", "") in _VIEWS:
@@ -116,12 +132,30 @@ class _Widen(PyExprMutator):
         if not isinstance(made, tvm.ir.Call) or made.op != _ASTYPE:
             return None
         result = made.args[0]
-        if result not in self._made:
-            return None
-        for view in reversed(views):
-            moved = tvm.ir.Call(view.op, [result, *view.args[1:]], view.attrs)
-            result = self.builder_.emit(moved)
-        return result
+        if result in self._made or self._computed_from_half(result):
+            return result, views
+        return None
+
+    def _computed_from_half(self, value: relax.Expr) -> bool:
+        """Return whether a float32 value is what one operator makes of half-precision operands.
+
+        Rounding such a value is part of the operator, as a frontend writes it for operators that
+        half precision is too coarse for inside. A cast of other float32 values is the model's own.
+        """
+        made = definition_of(self, value)
+        if dtype_of(value) != "float32" or not isinstance(made, tvm.ir.Call):
+            return False
+        if not isinstance(made.op, tvm.ir.Op) or not _computes(made):
+            return False
+        tensors = [arg for arg in made.args if isinstance(arg, relax.Var)]
+        return bool(tensors) and all(arg in self._made or self._was_half(arg) for arg in tensors)
+
+    def _was_half(self, value: relax.Expr) -> bool:
+        """Return whether a value is in half precision or a cast of such a value."""
+        made = definition_of(self, value)
+        if isinstance(made, tvm.ir.Call) and made.op == _ASTYPE:
+            value = made.args[0]
+        return _is_half(value)
 
 
 def _computes(call: tvm.ir.Call) -> bool:
@@ -143,3 +177,4 @@ def _holds_half(value: relax.Expr) -> bool:
 
 
 _ASTYPE = tvm.ir.Op.get("relax.astype")
+_WHERE = tvm.ir.Op.get("relax.where")

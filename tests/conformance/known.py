@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from tests.conformance.explained import EXPLAINED
 from tests.conformance.run_case import Outcome
 
 PATH = Path(__file__).with_name("not_passing.json")
@@ -24,16 +23,9 @@ def read_known(path: Path = PATH) -> dict[str, Outcome]:
 def write_known(outcomes: Mapping[str, Outcome], path: Path = PATH) -> None:
     """Put what was run into the list: what passes leaves it, what does not is entered.
 
-    Cases that were not run keep their entry; those of `explained.py` are given their reason.
+    Cases that were not run keep their entry.
     """
-    listed = {**read_known(path), **outcomes}
-    write_list(
-        path,
-        {
-            key: replace(outcome, reason=EXPLAINED.get(key, outcome.reason))
-            for key, outcome in listed.items()
-        },
-    )
+    write_list(path, {**read_known(path), **outcomes})
 
 
 def write_list(path: Path, outcomes: Mapping[str, Outcome]) -> None:

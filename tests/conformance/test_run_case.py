@@ -11,8 +11,9 @@ import pytest
 from onnx.backend.test.case.test_case import TestCase as OnnxCase
 
 from tests.conformance.cases import Case
+from tests.conformance.compare import difference
 from tests.conformance.known import changes, read_known, write_known
-from tests.conformance.run_case import Outcome, difference, draws, run_case
+from tests.conformance.run_case import Outcome, draws, run_case
 from tests.conformance.workers import run_cases
 from tests.relaxc.small_models import affine_relu
 

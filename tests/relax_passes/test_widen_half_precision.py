@@ -95,6 +95,43 @@ def test_a_cast_that_the_model_asks_for_still_rounds() -> None:
     check(widen_half_precision, module((40,), build, "float16"), x, reference=expected)
 
 
+def test_a_rounding_that_belongs_to_an_operator_is_left_out() -> None:
+    """A frontend sums a product of halves in float32 and rounds it; a selection follows."""
+    weight, far = constant(300, 6), relax.const(np.float16(0))
+
+    def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        summed = bb.emit(R.matmul(x, weight, out_dtype="float32"))
+        rounded = bb.emit(R.astype(summed, "float16"))
+        kept = bb.emit(R.where(bb.emit(R.greater(x, far)), x, x))  # nothing to hand on: half
+        chosen = bb.emit(R.where(relax.const(np.array([[True]])), rounded, far))
+        both = bb.emit(R.multiply(chosen, relax.const(np.float16(1024))))
+        return bb.emit(R.add(both, bb.emit(R.strided_slice(kept, [1], [0], [6]))))
+
+    x = np.abs(RNG.standard_normal((2, 300))).astype("float16")
+    wide = x.astype("float64")
+    exact = wide @ weight.value.numpy().astype("float64") * 1024 + wide[:, :6]
+    changed = check(
+        widen_half_precision,
+        module((2, 300), build, "float16"),
+        x,
+        reference=exact.astype("float16").astype("float64"),
+    )
+    assert kinds(changed, "where") == {"float16", "float32"}
+
+
+def test_a_cast_of_values_that_were_never_half_still_rounds() -> None:
+    """0.1 + 1024 rounds to 1024 in half: the model asked for it."""
+    far = relax.const(np.float32(1024))
+
+    def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        rounded = bb.emit(R.astype(bb.emit(R.add(x, far)), "float16"))
+        return bb.emit(R.subtract(rounded, relax.const(np.float16(1024))))
+
+    x = np.full((4, 8), 0.1, "float32")
+    changed = check(widen_half_precision, module((4, 8), build), x, reference=np.zeros((4, 8)))
+    assert kinds(changed, "subtract") == {"float32"}
+
+
 def test_operators_of_several_results() -> None:
     parameters = [constant(4) for _ in range(3)] + [relax.const(np.ones(4, "float16"))]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tests.conformance.run_case import one_line
+from tests.conformance.compare import one_line
 from tests.conformance.torch_models.architectures import ARCHITECTURES
 
 TOLERANCE = 1e-4  # of the largest number that eager gives

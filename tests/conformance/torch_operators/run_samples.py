@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from tests.conformance.run_case import Outcome, one_line
+from tests.conformance.compare import one_line
+from tests.conformance.run_case import Outcome
 from tests.conformance.torch_operators.core_set import op_infos
 
 BATCH = 8  # samples compiled into one module; where it fails, its samples run one by one
