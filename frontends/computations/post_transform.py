@@ -45,9 +45,7 @@ def transform_scores(emit: Emit, scores: relax.Expr, name: str) -> relax.Expr:
         empty = emit(R.equal(total, relax.const(0, dtype)))
         even = emit(R.divide(shares, emit(R.where(empty, relax.const(1, dtype), total))))
         return emit(R.where(empty, relax.const(0.5, dtype), even))
-    if name == "PROBIT":
-        return _probit(emit, scores, dtype)
-    raise UnsupportedOperator(f"post_transform {name!r}")
+    return _probit(emit, scores, dtype)
 
 
 def _probit(emit: Emit, scores: relax.Expr, dtype: str) -> relax.Expr:

@@ -149,12 +149,22 @@ def outside(at: te.Tensor, length: Any) -> te.Tensor:
     )
 
 
-def combine(x: te.Tensor, axis: int, indices: te.Tensor, weights: te.Tensor | None) -> te.Tensor:
-    """Return `x` resampled along `axis` from tables (output, taps); no weights mean one tap."""
+def combine(
+    x: te.Tensor,
+    axis: int,
+    indices: te.Tensor,
+    weights: te.Tensor | None,
+    dtype: str | None = None,
+) -> te.Tensor:
+    """Return `x` resampled along `axis` from tables (output, taps); no weights mean one tap.
+
+    Weighted sums are made in float32 (float64 if `x` is) and rounded to `dtype`, by default that of
+    `x`; integers toward zero, within their type.
+    """
     dims = list(x.shape)
     dims[axis] = indices.shape[0]
-    dtype = str(x.dtype)
-    wide = dtype if dtype in ("float32", "float64") else "float32"
+    wide = summing_dtype(str(x.dtype))
+    dtype = dtype or str(x.dtype)
 
     def tap(i: Sequence[Any], k: Any) -> Any:
         places = list(i)
@@ -168,7 +178,7 @@ def combine(x: te.Tensor, axis: int, indices: te.Tensor, weights: te.Tensor | No
         return te.compute(dims, lambda *i: tap(i, 0), name="resize")
 
     def rounded(total: Any) -> Any:
-        if "int" in dtype:  # toward zero, within the type: a cubic kernel overshoots
+        if "int" in dtype:  # a cubic kernel overshoots
             kind = tirx.const(0, dtype).ty
             low, high = tirx.min_value(kind).value, tirx.max_value(kind).value
             total = tirx.max(tirx.const(float(low), wide), total)
@@ -190,6 +200,11 @@ def combine(x: te.Tensor, axis: int, indices: te.Tensor, weights: te.Tensor | No
     if wide == dtype:
         return summed
     return te.compute(dims, lambda *i: rounded(summed(*i)), name="resize_cast")
+
+
+def summing_dtype(dtype: str) -> str:
+    """Return the dtype that samples of `dtype` are weighted and summed in."""
+    return dtype if dtype in ("float32", "float64") else "float32"
 
 
 def scaled_sizes(scales: te.Tensor, lengths: Sequence[Any]) -> te.Tensor:

@@ -13,6 +13,7 @@ from tvm import relax, te, tirx
 
 from frontends.errors import InvalidModel, RelaxcError, UnsupportedOperator
 from frontends.onnx import fold, shape_values
+from frontends.onnx.attribute_choices import check_choices
 from frontends.onnx.dims import Dim, DimArithmetic, as_dim, is_static, prim
 from frontends.onnx.function_body import FunctionBody, instantiate, schema_function
 from frontends.onnx.initializers import read_initializers
@@ -213,6 +214,7 @@ class GraphBuilder:
         function = self._functions.get((domain, node.op_type, node.overload))
         if function is not None:
             return self.expand(instantiate(function, node), inputs)
+        check_choices(node)
         given = [value for value in inputs if value is not None]
         if given and fold.can_fold(node) and all(value.array is not None for value in given):
             if not any(subgraphs_of(attribute) for attribute in node.attribute):

@@ -13,8 +13,6 @@ from frontends.onnx.op import Op
 from frontends.onnx.operators.run_time_size import read_sizes
 from frontends.onnx.value import Value, dim_array
 
-_AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
-
 
 @dataclass(frozen=True)
 class Window:
@@ -81,8 +79,6 @@ def read_window(op: Op, kernel: tuple[int, ...], spatial: tuple[Dim, ...]) -> Wi
         raise InvalidModel(f"a kernel of rank {rank} over {len(spatial)} spatial axes")
     if min((*kernel, *strides, *dilations), default=1) < 1:
         raise InvalidModel("strides, dilations and kernel sizes must be positive")
-    if auto not in _AUTO_PADS:
-        raise InvalidModel(f"unknown auto_pad {auto!r}")
     if auto in ("SAME_UPPER", "SAME_LOWER"):
         for axis in range(rank):
             total = same_padding(

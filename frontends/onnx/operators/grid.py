@@ -27,10 +27,6 @@ def grid_sample(op: Op) -> relax.Expr:
         padding=op.attr("padding_mode", "zeros"),
         align_corners=bool(op.attr("align_corners", 0)),
     )
-    if sampling.mode not in ("nearest", "linear", "cubic"):
-        raise op.unsupported(f"mode {mode!r}")
-    if sampling.padding not in ("zeros", "border", "reflection"):
-        raise op.unsupported(f"padding_mode {sampling.padding!r}")
     sizes = list(op.shape()[2:])
     at = op.te(
         lambda grid, dims: pixel_coordinates(grid, dims, sampling.align_corners),

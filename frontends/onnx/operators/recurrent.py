@@ -14,6 +14,7 @@ from tvm.relax import op as R
 from frontends.computations.dynamic_quantization import round_to_codes
 from frontends.computations.gate_activation import DEFAULTS, NAMES
 from frontends.computations.recurrent import Activation, Cell, Layer, recurrent
+from frontends.errors import InvalidModel
 from frontends.onnx.op import Op
 from frontends.onnx.registry import converter
 
@@ -87,10 +88,7 @@ def _decoded(op: Op, weights: int, scale: int, zero: int) -> relax.Expr:
 
 def _cell(op: Op, kind: str, quantize_state: bool = False) -> Cell:
     """Read the attributes."""
-    direction = op.attr("direction", "forward")
-    if direction not in _REVERSE:
-        raise op.unsupported(f"direction {direction!r}")
-    reverse = _REVERSE[direction]
+    reverse = _REVERSE[op.attr("direction", "forward")]
     clip = op.attr("clip")
     return Cell(
         kind=kind,
@@ -111,14 +109,14 @@ def _activations(op: Op, kind: str, directions: int) -> tuple[tuple[Activation, 
     if len(names) == len(usual) and directions == 2:
         names = names * 2
     if len(names) != len(usual) * directions:
-        raise op.unsupported(f"{len(names)} activations for {directions} directions")
+        raise InvalidModel(f"{len(names)} activations for {directions} directions")
     alphas, betas = iter(op.attr("activation_alpha", [])), iter(op.attr("activation_beta", []))
     known = {name.lower(): name for name in NAMES}
     found = []
     for given in names:
         name = known.get(given.lower())
         if name is None:
-            raise op.unsupported(f"activation {given}")
+            raise InvalidModel(f"activation {given!r} is not one of {', '.join(NAMES)}")
         usual_values = DEFAULTS.get(name, ())
         values = [
             float(next(source, default))

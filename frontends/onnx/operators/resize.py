@@ -21,6 +21,7 @@ from frontends.computations.resample import (
     fitted_sizes,
     outside,
     scaled_sizes,
+    summing_dtype,
     tables,
 )
 from frontends.computations.resample_tables import (
@@ -35,13 +36,8 @@ from frontends.onnx.op import Op, normalize_axis
 from frontends.onnx.operators.run_time_size import counted, parts, read_sizes
 from frontends.onnx.registry import converter
 
-_COORDINATES = (
-    "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
-    "tf_half_pixel_for_nn", "tf_crop_and_resize",
-)  # fmt: skip
 # Tables of indices and weights are constants in the model; no image is that large.
 _MAX_TABLE = 1 << 24
-_ROUNDING = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
 
 @dataclass(frozen=True)
@@ -115,12 +111,6 @@ def resize(op: Op) -> Any:
         bool(op.attr("antialias", 0)),
         float(op.attr("extrapolation_value", 0.0)),
     )
-    if (
-        mode.kind not in ("nearest", "linear", "cubic")
-        or mode.coordinates not in _COORDINATES
-        or mode.rounding not in _ROUNDING
-    ):
-        raise op.unsupported(f"mode {mode}")
     axes = [normalize_axis(axis, op.ndim()) for axis in op.attr("axes") or range(op.ndim())]
     regions = _regions(op, len(axes)) if mode.crops else [(0.0, 1.0)] * len(axes)
     if op.has(3) and op.shape(3)[0] != 0:
@@ -153,8 +143,6 @@ def _plan_by_sizes(op: Op, axes: list[int], regions: list[Any]) -> list[Axis]:
         raise InvalidModel(f"{len(outputs)} sizes for {len(axes)} axes")
     policy = op.attr("keep_aspect_ratio_policy", "stretch")
     scales: list[Any] = [None] * len(axes)
-    if policy not in ("stretch", "not_larger", "not_smaller"):
-        raise op.unsupported(f"keep_aspect_ratio_policy {policy!r}")
     if policy != "stretch":
         larger = policy == "not_smaller"
         if all(is_static(dim) for dim in (*outputs, *lengths)):
@@ -220,10 +208,11 @@ def scaled(op: Op, length: Dim, scale: float) -> Dim:
 def _resample(op: Op, plan: list[Axis], mode: Mode) -> Any:
     x: relax.Expr | None = None
     masks: list[tuple[int, relax.Expr]] = []
-    for axis in plan:
-        if _is_identity(op, axis, mode):
-            continue
+    steps = [axis for axis in plan if not _is_identity(op, axis, mode)]
+    for axis in steps:
         x = op.x() if x is None else x
+        # Rounded once, after the last axis: integers would lose up to 1 at each.
+        dtype = op.dtype() if axis is steps[-1] else summing_dtype(op.dtype())
         factor = _integer_factor(op, axis)
         floor = mode.coordinates == "asymmetric" and mode.rounding == "floor"
         if mode.kind == "nearest" and floor and factor:
@@ -233,8 +222,8 @@ def _resample(op: Op, plan: list[Axis], mode: Mode) -> Any:
         if mask is not None:
             masks.append((axis.axis, mask))
         x = op.te(
-            lambda data, index, *weight, a=axis.axis: combine(
-                data, a, index, weight[0] if weight else None
+            lambda data, index, *weight, a=axis.axis, dtype=dtype: combine(
+                data, a, index, weight[0] if weight else None, dtype
             ),
             x, *found, name="resize",
         )  # fmt: skip

@@ -9,7 +9,7 @@ from tvm import relax
 from tvm.relax import op as R
 
 from frontends.computations.post_transform import transform_scores
-from frontends.computations.support_vectors import KERNELS, class_probabilities, kernel_values
+from frontends.computations.support_vectors import class_probabilities, kernel_values
 from frontends.errors import InvalidModel
 from frontends.onnx.op import Op
 from frontends.onnx.operators.machine_learning import (
@@ -37,8 +37,6 @@ def _values(op: Op, count: int) -> relax.Expr:
     if vectors.size != count * width:
         raise InvalidModel(f"{vectors.size} numbers for {count} support vectors of {width}")
     name = op.attr("kernel_type", "LINEAR")
-    if name not in KERNELS:
-        raise InvalidModel(f"kernel_type {name!r}")
     gamma, coef0, degree = (op.attr("kernel_params") or [0.0, 0.0, 0.0])[:3]
     return kernel_values(
         op.emit, op.te, matrix(op), vectors.reshape(count, width), name, gamma, coef0, degree

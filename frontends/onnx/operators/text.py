@@ -63,8 +63,6 @@ def tf_idf_vectorizer(op: Op) -> relax.Expr:
     )
     counts = op.emit(exact_reshape(counts, relax.ShapeExpr(result_shape)))
     mode, weights = op.attr("mode"), op.attr("weights")
-    if mode not in ("TF", "IDF", "TFIDF"):
-        raise InvalidModel(f"unknown mode {mode!r}")
     if mode == "IDF":
         counts = op.emit(R.minimum(counts, op.const(1.0, "float32")))
     if mode == "TF" or not weights:

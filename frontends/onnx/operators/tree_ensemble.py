@@ -94,8 +94,6 @@ def tree_ensemble(op: Op) -> relax.Expr:
 
 def _evaluate(op: Op, trees: TreeTables, n_targets: int, aggregate: str) -> relax.Expr:
     """Emit the kernel."""
-    if aggregate not in AGGREGATES:
-        raise InvalidModel(f"aggregate_function {aggregate!r}")
     if op.ndim() != 2:
         raise InvalidModel(f"a matrix is needed, not a tensor of rank {op.ndim()}")
     width = op.shape()[1]

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from tests.frontends.onnx.run_model import make_model, run_imported
+from tests.frontends.onnx.run_model import assert_like_reference, make_model, run_imported
 
 RNG = np.random.default_rng(3)
 
@@ -87,3 +87,17 @@ def test_integer_scale_of_symbolic_size_keeps_the_relation() -> None:
     x = RNG.standard_normal((1, 2, 3, 4)).astype("float32")
     (result,) = run_imported(model, {"x": x})
     np.testing.assert_array_equal(result, x.repeat(2, 2).repeat(2, 3))
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_integers_are_rounded_once_and_not_after_each_axis(symbolic: bool) -> None:
+    x = RNG.integers(0, 255, (1, 1, 6, 5)).astype("uint8")
+    node = helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="linear")
+    model = make_model(
+        [node],
+        {"x": ("uint8", [1, 1, "h", "w"] if symbolic else x.shape)},
+        ["y"],
+        {"scales": np.asarray([1, 1, 2, 4], "float32")},
+        output_types={"y": TensorProto.UINT8},
+    )
+    assert_like_reference(model, {"x": x}, tolerance=0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import relaxc
-from frontends.errors import UnsupportedOperator
+from frontends.errors import InvalidModel
 from frontends.onnx import import_onnx
 from tests.frontends.onnx.many_nodes import check_variants, model_of, variant
 
@@ -86,5 +86,5 @@ def test_upsample_of_opset_1() -> None:
 def test_unknown_modes_are_refused() -> None:
     feeds = {"x": _floats(1, 1, 3, 3), "s": np.array([1, 1, 2, 2], "float32")}
     model = model_of([variant("Resize", "x - s", mode="lanczos")], feeds, opset=19)
-    with pytest.raises(UnsupportedOperator, match="lanczos"):
+    with pytest.raises(InvalidModel, match="lanczos"):
         import_onnx(model)
