@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-from tvm import relax, te
+from tvm import relax, te, tirx
 from tvm.relax import op as R
 
 from frontends.errors import InvalidModel
-from frontends.onnx.dims import Dim, is_static
+from frontends.onnx.dims import Dim, is_static, prim
 from frontends.onnx.op import Op, normalize_axis
 from frontends.onnx.registry import converter
 from frontends.onnx.repetition import Repetition
@@ -146,9 +146,11 @@ def _reversed(op: Op, value: Value) -> Value:
 
 @converter("Scan", since=8)
 def scan_batch(op: Op) -> list[Value]:
-    """Run the body over each entry of a batch by itself (opset 8): axis 1 is the scanned one."""
-    if op.has(0):
-        raise op.unsupported("sequence lengths (opset 8)")
+    """Run the body over each entry of a batch by itself (opset 8): axis 1 is the scanned one.
+
+    An entry may be shorter than the others: rows beyond its length are not read, and are 0 in the
+    results.
+    """
     body: onnx.GraphProto = op.attr("body")
     scanned = int(op.attr("num_scan_inputs"))
     directions = op.attr("directions") or [0] * scanned
@@ -156,6 +158,8 @@ def scan_batch(op: Op) -> list[Value]:
     if not is_static(batch) or not batch:
         raise op.unsupported("a batch of symbolic or no size (opset 8)")
     first_scanned = len(op.inputs) - scanned
+    longest = op.shape(first_scanned)[1] if scanned else 0
+    lengths = _entry_lengths(op, int(batch), longest) if op.has(0) else None
     builder = op.builder
     columns: list[list[Value]] = []
     for entry in range(int(batch)):
@@ -163,8 +167,13 @@ def scan_batch(op: Op) -> list[Value]:
         carried = values[: first_scanned - 1]
         names = [f"{op.title}_{entry}_{k}" for k in range(scanned)]
         for name, value in zip(names, values[first_scanned - 1 :], strict=True):
-            builder.bind(name, value)
-        columns.append(_scan(op, carried, names, [0] * scanned, directions))
+            rows = value if lengths is None else _with_rows(op, value, lengths[entry])
+            builder.bind(name, rows)
+        results = _scan(op, carried, names, [0] * scanned, directions)
+        if lengths is not None:
+            finals, scans = results[: len(carried)], results[len(carried) :]
+            results = [*finals, *(_with_rows(op, value, longest) for value in scans)]
+        columns.append(results)
     results = []
     for parts in zip(*columns, strict=True):
         rows = [
@@ -175,6 +184,36 @@ def scan_batch(op: Op) -> list[Value]:
     if len(results) != len(body.output):
         raise InvalidModel("the body's outputs do not fit the scan")
     return results
+
+
+def _entry_lengths(op: Op, batch: int, longest: Dim) -> list[Dim]:
+    """Return how many rows of each entry are scanned; a run checks that they are there."""
+    lengths = op.runtime_dims(0)
+    if len(lengths) != batch:
+        raise InvalidModel(f"{len(lengths)} sequence lengths for a batch of {batch}")
+    for length in lengths:
+        if not (is_static(length) and is_static(longest)):
+            op.require(tirx.all(prim(length) >= 0, prim(length) <= prim(longest)), "lengths")
+        elif not 0 <= length <= longest:
+            raise InvalidModel(f"a sequence length of {length} for {longest} rows")
+    return lengths
+
+
+def _with_rows(op: Op, value: Value, count: Dim) -> Value:
+    """Return the first `count` rows of a tensor, rows of 0 after those that it has."""
+    if op.arithmetic.equal(value.shape[0], count):
+        return value
+
+    def compute(x: te.Tensor, sizes: list[Any]) -> te.Tensor:
+        zero = tirx.const(0, str(x.dtype))
+        return te.compute(
+            [sizes[0], *x.shape[1:]],
+            lambda row, *i: tirx.if_then_else(row < x.shape[0], x(row, *i), zero),
+            name="rows",
+        )
+
+    rows = op.te(compute, op.builder.expression(value), name="rows", dims=[count])
+    return Value("", value.dtype, expr=rows)
 
 
 def _entry(op: Op, place: int, number: int) -> Value:

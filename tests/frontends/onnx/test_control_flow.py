@@ -311,6 +311,32 @@ def test_scan_axes_and_directions(length: int | str) -> None:
         check(model, {"s0": X[0], "a": a, "b": a.T.copy()}, tolerance=1e-4)
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_scan_of_a_batch_whose_entries_differ_in_length(known: bool) -> None:
+    """Opset 8: a second input is scanned backward, from the last row that its entry has."""
+    body = graph(
+        [node("Add", ["s", "a_"], ["so"]), node("Mul", ["so", "b_"], ["row"])],
+        ["so", "row"],
+        [("s", [2]), ("a_", [2]), ("b_", [2])],
+    )
+    scan = node("Scan", ["n", "s0", "a", "b"], ["o", "rows"], body=body, num_scan_inputs=2,
+                directions=[0, 1])  # fmt: skip
+    lengths = {"n": np.array([4, 1, 3], "int64")}
+    a, b = np.random.default_rng(1).standard_normal((2, 3, 4, 2)).astype("float32")
+    shapes = {"s0": ("float32", [3, 2]), "a": ("float32", [3, 4, 2]), "b": ("float32", [3, 4, 2])}
+    feeds = {"s0": X[:, :2].copy(), "a": a, "b": b}
+    if known:
+        check(make_model([scan], shapes, ["o", "rows"], lengths, opset=8), feeds)
+        lengths["n"][1] = 5
+        with pytest.raises(InvalidModel, match="a sequence length of 5 for 4 rows"):
+            relaxc.compile(make_model([scan], shapes, ["o", "rows"], lengths, opset=8))
+        return
+    model = make_model([scan], {"n": ("int64", [3]), **shapes}, ["o", "rows"], opset=8)
+    compiled = check(model, feeds | lengths, feeds | {"n": np.array([2, 4, 4], "int64")})
+    with pytest.raises(relaxc.RunError, match="lengths"):
+        compiled(**feeds, n=np.array([2, 5, 4], "int64"))
+
+
 def test_branches_that_are_equal() -> None:
     """Each has the same weight under the same name, and reads the same tensor from outside."""
     weight = numpy_helper.from_array(np.ones((4, 3), "float32"), "w")
