@@ -3,6 +3,6 @@
 Importing this package is cheap: TVM is only imported by the frontend that needs it.
 """
 
-from frontends.errors import InvalidModel, RelaxcError, UnsupportedOperator
+from frontends.errors import InvalidInput, InvalidModel, RelaxcError, UnsupportedOperator
 
-__all__ = ["InvalidModel", "RelaxcError", "UnsupportedOperator"]
+__all__ = ["InvalidInput", "InvalidModel", "RelaxcError", "UnsupportedOperator"]

@@ -29,5 +29,9 @@ class InvalidModel(RelaxcError):
     """The model is missing, unreadable, malformed, or contradicts its own types and shapes."""
 
 
+class InvalidInput(RelaxcError):
+    """A value, an option or a path from the caller does not fit; nothing was run or written."""
+
+
 class UnsupportedOperator(RelaxcError):
     """The model uses operators that no converter handles; the message lists all of them."""

@@ -146,8 +146,9 @@ def load(path: str | Path) -> CompiledModel:
 
     Raises:
         InvalidModel: If there is no such file, or it cannot be read.
-        IncompatibleArtifact: If the file is not relaxc's, is cut short, or is for another version,
-            target or CPU. All of it is checked before any of its code is mapped.
+        IncompatibleArtifact: If the file is not relaxc's (a model that is not compiled yet, for
+            example), is cut short, or is for another version, target or CPU. All of it is checked
+            before any of its code is mapped.
     """
     path = Path(path).absolute()
     metadata = read_metadata(path)
@@ -190,7 +191,7 @@ def read_metadata(path: Path, expect: Metadata | None = None) -> Metadata:
             if len(tail) < FOOTER.size or tail[-len(MAGIC) :] != MAGIC:
                 if _is_cut_short(file, size):
                     raise refuse("the file is cut short or damaged")
-                raise refuse("not a model compiled by relaxc")
+                raise refuse("not a model compiled by relaxc (relaxc.compile takes ONNX files)")
             body_size, metadata_size, checksum, version, _ = FOOTER.unpack(tail)
             if version != FORMAT_VERSION:
                 raise refuse(

@@ -129,6 +129,7 @@ def import_source(
     """Turn any supported source into a Relax graph.
 
     Raises:
+        InvalidInput: If `dynamic_shapes` does not fit an ONNX model's inputs.
         InvalidModel: If the source is of no supported kind, missing, unreadable or malformed.
         UnsupportedOperator: If it uses operators that relaxc does not know.
     """

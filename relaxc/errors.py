@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from frontends.errors import InvalidModel, RelaxcError, UnsupportedOperator
+from frontends.errors import InvalidInput, InvalidModel, RelaxcError, UnsupportedOperator
 
 __all__ = [
     "CompileError",
@@ -17,10 +17,6 @@ __all__ = [
 
 class CompileError(RelaxcError):
     """A phase of the pipeline failed on a model that was imported; the cause is chained."""
-
-
-class InvalidInput(RelaxcError):
-    """A value, an option or a path from the caller does not fit; nothing was run or written."""
 
 
 class RunError(RelaxcError):

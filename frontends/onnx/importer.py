@@ -45,6 +45,7 @@ def import_onnx(
         constants, each embedded once.
 
     Raises:
+        InvalidInput: `dynamic_shapes` does not fit the model's inputs.
         InvalidModel: the model is missing, unreadable, malformed or contradicts itself.
         UnsupportedOperator: it uses operators that have neither a converter nor a function body
             (all are listed), or a variant that is not handled.

@@ -10,7 +10,7 @@ from typing import Any
 import onnx
 from tvm import tirx
 
-from frontends.errors import InvalidModel
+from frontends.errors import InvalidInput, InvalidModel
 from frontends.onnx.dims import Dim, DimArithmetic
 from frontends.size_bounds import split_bound
 
@@ -49,7 +49,7 @@ class InputShapes:
         by_name = {value.name: value for value in inputs}
         for name, wanted in (dynamic_shapes or {}).items():
             if name not in by_name:
-                raise InvalidModel(
+                raise InvalidInput(
                     f"dynamic_shapes names no input of the model (inputs: {', '.join(by_name)})",
                     tensor=name,
                     file=file,
@@ -59,7 +59,7 @@ class InputShapes:
     def _add_override(self, value: onnx.ValueInfoProto, wanted: Any) -> None:
         declared = value.type.tensor_type.shape.dim
         if not isinstance(wanted, Mapping) and len(wanted) != len(declared):
-            raise InvalidModel(
+            raise InvalidInput(
                 f"dynamic_shapes: {len(wanted)} dimensions are given, the input has "
                 f"{len(declared)}",
                 tensor=value.name,
@@ -71,7 +71,7 @@ class InputShapes:
             if dim is None:
                 continue
             if not isinstance(axis, int) or not -len(declared) <= axis < len(declared):
-                raise InvalidModel(
+                raise InvalidInput(
                     f"dynamic_shapes: axis {axis} is out of range for rank {len(declared)}",
                     tensor=value.name,
                     file=self._file,
@@ -84,7 +84,7 @@ class InputShapes:
                 dim = declared[axis].dim_param if named else f"{value.name}_dim{axis}"
             wrong = isinstance(dim, bool) or not isinstance(dim, (int, str))
             if wrong or dim == "" or (isinstance(dim, int) and dim < 0):
-                raise InvalidModel(
+                raise InvalidInput(
                     f"dynamic_shapes: a dimension is a size or a name, not {dim!r}",
                     tensor=value.name,
                     file=self._file,
@@ -96,7 +96,7 @@ class InputShapes:
             if param not in _MEANINGLESS:
                 other = self._renamed.setdefault(param, dim)
                 if other != dim:
-                    raise InvalidModel(
+                    raise InvalidInput(
                         f"dynamic_shapes: {param!r} is both {other!r} and {dim!r}",
                         tensor=value.name,
                         file=self._file,
@@ -107,11 +107,11 @@ class InputShapes:
         try:
             name, bound = split_bound(text)
         except ValueError as fault:
-            raise InvalidModel(f"dynamic_shapes: {fault}", tensor=tensor, file=self._file) from None
+            raise InvalidInput(f"dynamic_shapes: {fault}", tensor=tensor, file=self._file) from None
         if bound is not None:
             known = self.upper_bounds.setdefault(self._identifier(name), bound)
             if known != bound:
-                raise InvalidModel(
+                raise InvalidInput(
                     f"dynamic_shapes: {name!r} is at most {known} and at most {bound}",
                     tensor=tensor,
                     file=self._file,

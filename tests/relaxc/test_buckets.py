@@ -11,7 +11,7 @@ from onnx import helper
 
 import relaxc
 from relaxc.buckets import MAX_VERSIONS, Buckets, entry_name
-from relaxc.errors import InvalidInput, InvalidModel
+from relaxc.errors import InvalidInput
 from tests.frontends.onnx.run_model import make_model, run_reference
 from tests.relaxc.small_models import affine_relu
 
@@ -170,5 +170,5 @@ def test_options_of_a_wrong_type(options: dict, text: str) -> None:
     ],
 )
 def test_dimensions_that_do_not_fit_the_model(wanted: dict, text: str) -> None:
-    with pytest.raises(InvalidModel, match=text):
+    with pytest.raises(InvalidInput, match=text):
         relaxc.compile(dense(), dynamic_shapes=wanted)

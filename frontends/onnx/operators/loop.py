@@ -167,13 +167,13 @@ def scan_batch(op: Op) -> list[Value]:
         carried = values[: first_scanned - 1]
         names = [f"{op.title}_{entry}_{k}" for k in range(scanned)]
         for name, value in zip(names, values[first_scanned - 1 :], strict=True):
-            rows = value if lengths is None else _with_rows(op, value, lengths[entry])
-            builder.bind(name, rows)
-        results = _scan(op, carried, names, [0] * scanned, directions)
+            short = value if lengths is None else _with_rows(op, value, lengths[entry])
+            builder.bind(name, short)
+        column = _scan(op, carried, names, [0] * scanned, directions)
         if lengths is not None:
-            finals, scans = results[: len(carried)], results[len(carried) :]
-            results = [*finals, *(_with_rows(op, value, longest) for value in scans)]
-        columns.append(results)
+            finals, scans = column[: len(carried)], column[len(carried) :]
+            column = [*finals, *(_with_rows(op, value, longest) for value in scans)]
+        columns.append(column)
     results = []
     for parts in zip(*columns, strict=True):
         rows = [

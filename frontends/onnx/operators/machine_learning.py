@@ -127,7 +127,7 @@ def array_feature_extractor(op: Op) -> relax.Expr:
     count = op.arithmetic.product(op.shape(1))
     given = indices_within(op, 1, [op.shape()[-1]])
     indices = op.emit(exact_reshape(given, relax.ShapeExpr([count])))
-    taken = op.emit(R.take(op.x(), indices, op.ndim() - 1))
+    taken = op.emit(R.take(op.x(), indices, op.ndim() - 1, "clip"))
     return R.expand_dims(taken, 0) if op.ndim() == 1 else taken
 
 
@@ -304,7 +304,7 @@ def label_of_greatest(op: Op, scores: relax.Expr, labels: np.ndarray) -> relax.E
     places = op.emit(R.argmax(scores, 1))
     if np.array_equal(labels, np.arange(len(labels))):
         return places
-    return op.emit(R.take(op.const(labels, "int64"), places, 0))
+    return op.emit(R.take(op.const(labels, "int64"), places, 0, "clip"))
 
 
 @converter("ZipMap", domain=ML)

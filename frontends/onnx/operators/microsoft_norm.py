@@ -58,16 +58,17 @@ def embed_layer_norm(op: Op) -> Any:
     The second output counts the ones of the mask in each row: the end of the valid tokens.
     """
     batch, length = op.shape()
-    words = op.emit(R.take(op.x(2), indices_within(op, 0, [op.shape(2)[0]]), 0))
+    words = op.emit(R.take(op.x(2), indices_within(op, 0, [op.shape(2)[0]]), 0, "clip"))
     if op.has(8):
-        positions = op.emit(R.take(op.x(3), indices_within(op, 8, [op.shape(3)[0]]), 0))
+        places = indices_within(op, 8, [op.shape(3)[0]])
+        positions = op.emit(R.take(op.x(3), places, 0, "clip"))
     else:
         positions = op.emit(R.strided_slice(op.x(3), [0], [0], [length], assume_inbound=False))
     total = op.emit(R.add(words, positions))
     if op.has(4):
         given = indices_within(op, 1, [op.shape(4)[0]]) if op.has(1) else None
         segments = op.const(np.zeros((1, 1)), op.dtype(0)) if given is None else given
-        total = op.emit(R.add(total, op.emit(R.take(op.x(4), segments, 0))))
+        total = op.emit(R.add(total, op.emit(R.take(op.x(4), segments, 0, "clip"))))
     normal = R.nn.layer_norm(total, op.x(5), op.x(6), [-1], float(op.attr("epsilon", 1e-12)))
     outputs: list[Any] = [normal]
     if len(op.node.output) > 1:

@@ -288,5 +288,5 @@ def relative_position_bias(op: Op) -> relax.Expr:
     far = np.log(np.maximum(distance, 1) / exact) / np.log(int(op.attr("max_distance")) / exact)
     far = np.minimum(exact + (far * (number - exact)).astype("int64"), number - 1)
     bucket = offset + np.where(distance < exact, distance, far)
-    taken = op.emit(R.take(op.x(), op.const(bucket, "int64"), 0))
+    taken = op.emit(R.take(op.x(), op.const(bucket, "int64"), 0, "clip"))
     return R.expand_dims(op.emit(R.permute_dims(taken, [2, 0, 1])), 0)

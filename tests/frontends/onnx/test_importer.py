@@ -8,7 +8,7 @@ import tvm
 from onnx import TensorProto, helper, numpy_helper
 from tvm import relax
 
-from frontends.errors import InvalidModel, UnsupportedOperator
+from frontends.errors import InvalidInput, InvalidModel, UnsupportedOperator
 from frontends.onnx import import_onnx
 from tests.frontends.onnx.run_model import (
     assert_like_reference,
@@ -123,7 +123,7 @@ def test_wrong_dynamic_shapes(override: dict, message: str) -> None:
     model = make_model(
         [helper.make_node("Relu", ["x"], ["y"])], {"x": ("float32", ["n", 2])}, ["y"]
     )
-    with pytest.raises(InvalidModel, match=message):
+    with pytest.raises(InvalidInput, match=message):
         import_onnx(model, dynamic_shapes=override)
 
 
