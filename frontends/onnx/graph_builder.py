@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import onnx
-import tvm
 from tvm import relax, te, tirx
 
+from frontends.control_flow.function_builder import FunctionBuilder
+from frontends.control_flow.private_function import Frame, PrivateFunction
+from frontends.dims import Dim, DimArithmetic, dtype_of, is_static, prim
 from frontends.errors import InvalidModel, RelaxcError, UnsupportedOperator
 from frontends.onnx import fold, shape_values
 from frontends.onnx.attribute_choices import check_choices
-from frontends.onnx.dims import Dim, DimArithmetic, as_dim, is_static, prim
+from frontends.onnx.captured_scope import CapturedScope
 from frontends.onnx.function_body import FunctionBody, instantiate, schema_function
 from frontends.onnx.initializers import read_initializers
 from frontends.onnx.load_model import subgraphs_of
 from frontends.onnx.op import Op, numpy_dtype
 from frontends.onnx.operand_sizes import shared_sizes
-from frontends.onnx.private_function import Frame, PrivateFunction, declare_recursive, define
 from frontends.onnx.ratio import Ratio
 from frontends.onnx.registry import find_converter, normalize_domain
 from frontends.onnx.relax_reason import plain_reason
 from frontends.onnx.stored_types import check_stored_inputs, name_stored_results
 from frontends.onnx.symbols import InputShapes, sanitize
-from frontends.onnx.value import Value, dtype_of, relax_constant, tensors_of
+from frontends.onnx.value import Value, relax_constant, tensors_of
 from frontends.storage_types import container
 
 Scope = MutableMapping[str, Value]
@@ -50,7 +52,8 @@ class GraphBuilder:
             (normalize_domain(f.domain), f.name, f.overload): f for f in model.functions
         }
         self._scope: Scope = {}
-        self._frame: Frame | None = None
+        self._home: Frame | None = None  # the function that the names in the scope are of
+        self.functions = FunctionBuilder(block, arithmetic, shapes.known, shapes.fresh)
         self._read: dict[int, tuple[onnx.GraphProto, dict[str, Value]]] = {}
 
     # Nodes ------------------------------------------------------------------------------------
@@ -91,87 +94,31 @@ class GraphBuilder:
         """Let a name stand for a value from here on, in the subgraphs that follow as well."""
         self._scope[name] = value
 
-    def captured(self, value: Value) -> Value:
-        """Return a value of the function around, as the one that is being built reads it."""
-        assert self._frame is not None
-        return self._frame.capture(value)
-
     # Functions of their own -------------------------------------------------------------------
 
-    def define_function(
-        self,
-        hint: str,
-        run: Callable[[], list[Value]],
-        own: Sequence[relax.Var] = (),
-        chosen: Sequence[tirx.Var] = (),
-        callee: tvm.ir.GlobalVar | None = None,
-    ) -> PrivateFunction:
+    def define_function(self, hint: str, run: Callable[[], list[Value]]) -> PrivateFunction:
         """Build a private function; `run` converts its body and returns its results."""
-        known = self._shapes.known()
-        frame = Frame(self._scope, self._frame)
-        outer = self._scope, self._frame
-        self._scope, self._frame = frame, frame
 
         def body() -> tuple[list[Value], list[relax.Expr]]:
-            results = run()
+            with self.function_scope():
+                results = run()
             return results, [self.expression(result) for result in tensors_of(results)]
 
+        return self.functions.define(sanitize(hint), body)
+
+    @contextmanager
+    def function_scope(self) -> Iterator[None]:
+        """Let names stand for what the private function being built reads of its outside."""
+        frame = self.functions.frame
+        if frame is None or frame is self._home:
+            yield
+            return
+        outer = self._scope, self._home
+        self._scope, self._home = CapturedScope(self._scope, frame), frame
         try:
-            hint = sanitize(hint)
-            return define(self._block, hint, frame, own, chosen, known, body, callee)
+            yield
         finally:
-            self._scope, self._frame = outer
-
-    def declare_function(self, like: PrivateFunction, hint: str) -> PrivateFunction:
-        """Return a function that may be called before `define_function` gives it its body."""
-        return declare_recursive(self._block, like, sanitize(hint))
-
-    def call(
-        self, function: PrivateFunction, own: Sequence[relax.Expr] = (), sizes: Sequence[Dim] = ()
-    ) -> relax.Expr:
-        """Return a call of a function that this one or one around it defined."""
-        captured = [self.expression(self._within(v, function.home)) for v in function.captured]
-        arguments = [*own, *captured]
-        if function.symbols:
-            given = [prim(size) for size in sizes]
-            arguments.append(relax.ShapeExpr([*given, *function.symbols[len(given) :]]))
-        return self._block.normalize(relax.Call(function.callee, arguments))
-
-    def _within(self, value: Value, home: Frame | None) -> Value:
-        """Return a value of frame `home` as it is called here, captured at each level between."""
-
-        def inside(frame: Frame | None) -> Value:
-            return value if frame is home or frame is None else frame.capture(inside(frame.parent))
-
-        return inside(self._frame)
-
-    def branch(self, condition: relax.Expr, then: relax.Expr, other: relax.Expr) -> relax.Expr:
-        """Return the value of one of two calls, as the boolean scalar `condition` says."""
-        return relax.If(condition, relax.SeqExpr([], then), relax.SeqExpr([], other))
-
-    def emit_tuple(
-        self, expr: relax.Expr, hint: str, types: Sequence[tuple[str, Sequence[Dim | None]]]
-    ) -> list[relax.Var]:
-        """Bind the tensors of a tuple; each has the dtype and dims given, None for a new symbol."""
-        whole = self._block.emit(expr, sanitize(hint))
-        items = []
-        for place, (dtype, dims) in enumerate(types):
-            item = self._block.emit(relax.TupleGetItem(whole, place))
-            have = item.ty.shape
-            have = list(have.values) if isinstance(have, relax.ShapeExpr) else None
-            same = have is not None and all(
-                dim is not None and self.arithmetic.equal(as_dim(size), dim)
-                for size, dim in zip(have, dims, strict=True)
-            )
-            if not same:
-                wanted = [self.fresh_symbol(hint) if dim is None else dim for dim in dims]
-                item = self.match_tensor(item, wanted, dtype)
-            items.append(item)
-        return items
-
-    def known_symbols(self) -> frozenset[tirx.Var]:
-        """Return the symbols that exist now: what a function built later may add is its own."""
-        return frozenset(self._shapes.known())
+            self._scope, self._home = outer
 
     # Conversion -------------------------------------------------------------------------------
 
@@ -346,18 +293,14 @@ class GraphBuilder:
         `compute` gets a TE tensor for each of `tensors` and then, if `dims` is given, their list:
         a PrimFunc has symbols of its own, so `compute` must not use the graph's.
         """
-        extra = [list(dims)] if dims else []
-        hint = sanitize(name).lower()
-        return self._block.emit_te(
-            compute, *tensors, *extra, primfunc_name_hint=hint, name_hint=sanitize(name)
-        )
+        return self.functions.emit_te(compute, *tensors, name=sanitize(name), dims=dims)
 
     def match_tensor(
         self, expr: relax.Expr, dims: Sequence[Dim], dtype: str, name: str = ""
     ) -> relax.Var:
         """Bind `expr` with a shape that may define new symbols; it is checked at run time."""
-        wanted = relax.TensorType(list(dims), container(dtype))
-        return self._block.match_cast(expr, wanted, sanitize(name) if name else "")
+        hint = sanitize(name) if name else ""
+        return self.functions.match_tensor(expr, dims, container(dtype), hint)
 
     def read_dims(self, value: Value, title: str = "") -> list[Dim]:
         """Return symbols for the elements of an integer vector known only at run time.

@@ -10,9 +10,9 @@ import tvm
 from tvm import relax
 
 from frontends.dataflow_blocks import to_dataflow
+from frontends.dims import DimArithmetic, dim_name
 from frontends.errors import InvalidModel, RelaxcError, UnsupportedOperator
 from frontends.imported_model import ImportedModel, TensorSpec
-from frontends.onnx.dims import DimArithmetic, dim_name
 from frontends.onnx.graph_builder import GraphBuilder, Scope
 from frontends.onnx.initializers import read_initializers
 from frontends.onnx.load_model import load_model

@@ -8,10 +8,9 @@ from tvm import relax, te
 from tvm.relax import op as R
 
 from frontends.computations.checked_indices import checked_indices
+from frontends.dims import Dim, all_static, dim_name, dtype_of, is_static, prim
 from frontends.errors import InvalidModel
-from frontends.onnx.dims import Dim, all_static, dim_name, is_static, prim
 from frontends.onnx.op import Op
-from frontends.onnx.value import dtype_of
 
 
 def indices_within(op: Op, place: int, sizes: Sequence[Dim]) -> relax.Expr:

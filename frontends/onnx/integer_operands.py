@@ -9,8 +9,8 @@ from tvm import relax, te
 from tvm.relax import op as R
 
 from frontends.computations.quantization import round_and_saturate
+from frontends.dims import Dim, is_static
 from frontends.errors import InvalidModel
-from frontends.onnx.dims import Dim, is_static
 from frontends.onnx.op import Op
 from frontends.onnx.value import Value, relax_constant
 

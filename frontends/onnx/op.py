@@ -11,8 +11,8 @@ from onnx import numpy_helper
 from tvm import relax, tirx
 
 from frontends.computations.broadcast import broadcast_loosely
+from frontends.dims import Dim, DimArithmetic, is_static, prim, symbols_of
 from frontends.errors import InvalidModel, UnsupportedOperator
-from frontends.onnx.dims import Dim, DimArithmetic, is_static, prim, symbols_of
 from frontends.onnx.function_body import FunctionBody
 from frontends.onnx.value import Value, relax_constant
 

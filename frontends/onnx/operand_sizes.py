@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from tvm import relax
 from tvm.ir import Op
 
-from frontends.onnx.dims import Dim, as_dim, is_static
+from frontends.dims import Dim, as_dim, is_static
 
 _BROADCASTING = frozenset(
     f"relax.{name}"

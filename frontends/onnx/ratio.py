@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
-from frontends.onnx.dims import Dim, DimArithmetic, is_static
+from frontends.dims import Dim, DimArithmetic, is_static
 
 MANTISSA = {"float32": 24, "float64": 53}
 # Factors of no more than these numerators and denominators leave room for sizes in the mantissa.

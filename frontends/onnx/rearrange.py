@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from frontends.onnx.dims import is_static
+from frontends.dims import is_static
 
 Arrays = Sequence[Any]
 

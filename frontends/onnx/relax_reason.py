@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from frontends.onnx.dims import plain_integers
+from frontends.dims import plain_integers
 
 # Relax prints the whole record of the operator, or a module's script, before it comes to the point.
 _PREFIX = re.compile(

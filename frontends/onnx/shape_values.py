@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from tvm import tirx
 
-from frontends.onnx.dims import DimArithmetic, as_dim, is_static, prim
+from frontends.dims import DimArithmetic, as_dim, is_static, prim
 from frontends.onnx.ratio import MANTISSA, NotARatio, Ratio, RatioArithmetic
 from frontends.onnx.rearrange import REARRANGING, Arrays, Unknown, as_objects
 from frontends.onnx.value import Value

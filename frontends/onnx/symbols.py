@@ -10,8 +10,8 @@ from typing import Any
 import onnx
 from tvm import tirx
 
+from frontends.dims import Dim, DimArithmetic
 from frontends.errors import InvalidInput, InvalidModel
-from frontends.onnx.dims import Dim, DimArithmetic
 from frontends.size_bounds import split_bound
 
 # What may be said of a dimension: its size, its name (with an upper bound: "batch<=32"), the sizes

@@ -10,8 +10,8 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from frontends.dims import Dim, as_dim, dtype_of, is_static
 from frontends.errors import InvalidModel, UnsupportedOperator
-from frontends.onnx.dims import Dim, as_dim, is_static
 from frontends.onnx.ratio import MANTISSA, Ratio
 from frontends.storage_types import is_stored, to_container
 
@@ -180,16 +180,6 @@ def relax_constant(array: np.ndarray) -> relax.Expr:
     """
     dense = np.ascontiguousarray(to_container(array)).reshape(array.shape)
     return relax.const(tvm.runtime.tensor(dense))
-
-
-def dims_of(expr: relax.Expr) -> list[Dim]:
-    """Return the shape of a bound Relax tensor."""
-    return [as_dim(dim) for dim in expr.ty.shape.values]
-
-
-def dtype_of(expr: relax.Expr) -> str:
-    """Return the dtype of a Relax tensor."""
-    return str(expr.ty.dtype.dtype)
 
 
 def dim_array(dims: list[Any], shape: tuple[int, ...] | None = None) -> np.ndarray:

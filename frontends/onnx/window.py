@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from tvm import tirx
 
+from frontends.dims import Dim, DimArithmetic, all_static, is_static, prim
 from frontends.errors import InvalidModel, UnsupportedOperator
-from frontends.onnx.dims import Dim, DimArithmetic, all_static, is_static, prim
 from frontends.onnx.op import Op
 from frontends.onnx.operators.run_time_size import read_sizes
 from frontends.onnx.value import Value, dim_array

@@ -12,12 +12,11 @@ from tvm.relax import op as R
 
 from frontends.computations import attention as computation
 from frontends.computations.rotary import rotate
+from frontends.dims import Dim, dtype_of, is_static
 from frontends.errors import InvalidModel
-from frontends.onnx.dims import Dim, is_static
 from frontends.onnx.indices import checked
 from frontends.onnx.op import Op, normalize_axis
 from frontends.onnx.registry import converter
-from frontends.onnx.value import dtype_of
 
 
 @converter("Attention", since=23)

@@ -8,8 +8,8 @@ from tvm import relax, te
 from tvm.relax import op as R
 
 from frontends.computations.packed_weights import dequantize_columns, unpack
+from frontends.dims import is_static
 from frontends.errors import InvalidModel
-from frontends.onnx.dims import is_static
 from frontends.onnx.indices import checked
 from frontends.onnx.op import Op, normalize_axis
 from frontends.onnx.operators.cast import widen

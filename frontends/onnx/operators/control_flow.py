@@ -7,12 +7,14 @@ import onnx
 from tvm import relax, tirx
 from tvm.relax import op as R
 
+from frontends.control_flow.private_function import PrivateFunction
+from frontends.dims import Dim, DimArithmetic, depends_only_on
 from frontends.errors import InvalidModel
-from frontends.onnx.dims import Dim, DimArithmetic, depends_only_on
 from frontends.onnx.op import Op
-from frontends.onnx.private_function import PrivateFunction
 from frontends.onnx.registry import converter
+from frontends.onnx.symbols import sanitize
 from frontends.onnx.value import Value, structure_of, tensors_of, with_tensors
+from frontends.storage_types import container
 
 
 @converter("If")
@@ -26,7 +28,8 @@ def conditional(op: Op) -> list[Value]:
     if _drops_axes_of_size_one(op.attr("then_branch"), op.attr("else_branch")):
         _require(op)
         return op.run_subgraph(op.attr("then_branch"))
-    visible = builder.known_symbols()
+    functions = builder.functions
+    visible = functions.known_symbols()
 
     def define(branch: str) -> PrivateFunction:
         graph = op.attr(branch)
@@ -48,10 +51,10 @@ def conditional(op: Op) -> list[Value]:
                 f"branches that return tensors of different ranks ({one.ndim} and {two.ndim})"
             )
         dims = common_dims(one.shape, two.shape, visible, op.arithmetic)
-        types.append((one.dtype, dims))
+        types.append((container(one.dtype), dims))
     scalar = op.emit(R.reshape(op.x(0), relax.ShapeExpr([])))
-    chosen = builder.branch(scalar, builder.call(then), builder.call(other))
-    items = builder.emit_tuple(chosen, op.title, types)
+    chosen = functions.branch(scalar, functions.call(then), functions.call(other))
+    items = functions.emit_tuple(chosen, sanitize(op.title), types)
     tensors = [
         one if _same_known(one, two) else Value("", one.dtype, expr=item)
         for one, two, item in zip(left, right, items, strict=True)

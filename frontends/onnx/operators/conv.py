@@ -8,8 +8,8 @@ from tvm.relax import op as R
 
 from frontends.computations.convolution import convolve, convolve_transposed, pad_spatial
 from frontends.computations.window_pool import Windows
+from frontends.dims import Dim, all_static, is_static
 from frontends.errors import InvalidModel
-from frontends.onnx.dims import Dim, all_static, is_static
 from frontends.onnx.op import Op
 from frontends.onnx.registry import converter
 from frontends.onnx.window import Window, named_sizes, read_window

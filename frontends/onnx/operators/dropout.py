@@ -9,7 +9,7 @@ from tvm import relax, te, tirx
 from tvm.relax import op as R
 
 from frontends.computations.random_numbers import uniform
-from frontends.onnx.dims import is_static
+from frontends.dims import is_static
 from frontends.onnx.op import Op
 from frontends.onnx.operators.random_numbers import seed_of
 from frontends.onnx.registry import converter

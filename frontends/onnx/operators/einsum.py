@@ -8,8 +8,8 @@ from tvm import relax, te
 from tvm.relax import op as R
 
 from frontends.computations.exact_reshape import exact_reshape
+from frontends.dims import Dim, is_static
 from frontends.errors import InvalidModel
-from frontends.onnx.dims import Dim, is_static
 from frontends.onnx.op import Op
 from frontends.onnx.operators.matmul import product as matrix_product
 from frontends.onnx.registry import converter

@@ -6,8 +6,8 @@ from tvm import relax
 
 from frontends.computations.affine_grid import affine_grid
 from frontends.computations.sample_points import Sampling, gather_taps, pixel_coordinates, taps
+from frontends.dims import Dim
 from frontends.errors import InvalidModel
-from frontends.onnx.dims import Dim
 from frontends.onnx.op import Op
 from frontends.onnx.operators.run_time_size import parts
 from frontends.onnx.registry import converter

@@ -10,8 +10,8 @@ from tvm.relax import op as R
 
 from frontends.computations import attention as computation
 from frontends.computations import key_value_cache as cache
+from frontends.dims import Dim, is_static
 from frontends.errors import InvalidModel
-from frontends.onnx.dims import Dim, is_static
 from frontends.onnx.op import Op
 from frontends.onnx.operators.attention import as_shape, rotary, shape_of
 from frontends.onnx.operators.microsoft import MICROSOFT

@@ -18,7 +18,7 @@ from frontends.computations.gather import (
 )
 from frontends.computations.run_time_slice import plan_slice, take_slice
 from frontends.computations.scatter import scatter_elements, scatter_slices
-from frontends.onnx.dims import Dim, all_static, is_static
+from frontends.dims import Dim, all_static, is_static
 from frontends.onnx.indices import at_most, indices_within
 from frontends.onnx.op import Op, normalize_axis
 from frontends.onnx.operators.run_time_size import parts, read_sizes, run_time_size

@@ -7,8 +7,8 @@ from typing import Any
 from tvm import relax
 from tvm.relax import op as R
 
+from frontends.dims import Dim, is_static
 from frontends.errors import InvalidModel
-from frontends.onnx.dims import Dim, is_static
 from frontends.onnx.integer_operands import broadcastable, centered, requantize, scale
 from frontends.onnx.op import Op
 from frontends.onnx.registry import converter

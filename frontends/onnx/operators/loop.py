@@ -10,13 +10,14 @@ import onnx
 from tvm import relax, te, tirx
 from tvm.relax import op as R
 
+from frontends.control_flow.rows import take_row
+from frontends.dims import Dim, is_static, prim
 from frontends.errors import InvalidModel
-from frontends.onnx.dims import Dim, is_static, prim
 from frontends.onnx.op import Op, normalize_axis
 from frontends.onnx.registry import converter
-from frontends.onnx.repetition import Repetition
 from frontends.onnx.subgraphs import all_nodes
 from frontends.onnx.value import Value, dim_array
+from frontends.onnx.value_loop import ValueLoop
 
 
 @converter("Loop")
@@ -45,8 +46,8 @@ def loop(op: Op) -> list[Value]:
     def limit() -> Value | None:
         return builder.lookup(limit_name) if limit_name else None
 
-    repetition = Repetition(builder, op.title, step, _count_nodes(body), limit)
-    final, scans = repetition.run(states, op.inputs[1] if op.has(1) else None)
+    loop = ValueLoop(builder, op.title, step, _count_nodes(body), limit)
+    final, scans = loop.run(states, op.inputs[1] if op.has(1) else None)
     return [*final, *scans]
 
 
@@ -113,12 +114,7 @@ def _scan(
         value = builder.lookup(name)
         place = length - 1 - index if backward else index
 
-        def compute(x: te.Tensor, sizes: list[Any]) -> te.Tensor:
-            dims = [dim for k, dim in enumerate(x.shape) if k != axis]
-            return te.compute(dims, lambda *i: x(*i[:axis], sizes[0], *i[axis:]), name="scan_slice")
-
-        x = builder.expression(value)
-        taken = builder.emit_te(compute, x, name="scan_slice", dims=[place])
+        taken = take_row(builder.functions, builder.expression(value), axis, place)
         return Value("", value.dtype, expr=taken)
 
     def step(index: Dim, current: list[Value]) -> tuple[Value, list[Value], list[Value]]:
@@ -133,8 +129,8 @@ def _scan(
     def limit() -> Value:
         return Value.of_dims("", dim_array([length], ()))
 
-    repetition = Repetition(builder, op.title, step, _count_nodes(body), limit)
-    final, scans = repetition.run(states, None)
+    loop = ValueLoop(builder, op.title, step, _count_nodes(body), limit)
+    final, scans = loop.run(states, None)
     return [*final, *scans]
 
 

@@ -14,8 +14,8 @@ from tvm.relax import op as R
 
 from frontends.computations.exact_reshape import exact_reshape
 from frontends.computations.post_transform import transform_scores
+from frontends.dims import is_static
 from frontends.errors import InvalidModel
-from frontends.onnx.dims import is_static
 from frontends.onnx.indices import indices_within
 from frontends.onnx.op import Op, numpy_dtype
 from frontends.onnx.operators.elementwise import is_float

@@ -6,10 +6,9 @@ import numpy as np
 from tvm import relax
 from tvm.relax import op as R
 
-from frontends.onnx.dims import is_static
+from frontends.dims import dims_of, dtype_of, is_static
 from frontends.onnx.op import Op
 from frontends.onnx.registry import converter
-from frontends.onnx.value import dims_of, dtype_of
 
 
 @converter("MatMul")

@@ -8,7 +8,7 @@ from tvm import relax
 from tvm.relax import op as R
 
 from frontends.computations.exact_reshape import exact_reshape
-from frontends.onnx.dims import is_static
+from frontends.dims import is_static
 from frontends.onnx.op import Op
 from frontends.onnx.registry import converter
 from frontends.onnx.value import Value

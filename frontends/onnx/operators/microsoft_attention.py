@@ -9,8 +9,8 @@ from tvm import relax, te
 from tvm.relax import op as R
 
 from frontends.computations import attention as computation
+from frontends.dims import Dim, is_static
 from frontends.errors import InvalidModel
-from frontends.onnx.dims import Dim, is_static
 from frontends.onnx.op import Op
 from frontends.onnx.operators.attention import (
     as_shape,

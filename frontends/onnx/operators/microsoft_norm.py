@@ -8,11 +8,11 @@ import numpy as np
 from tvm import relax
 from tvm.relax import op as R
 
+from frontends.dims import dtype_of
 from frontends.onnx.indices import indices_within
 from frontends.onnx.op import Op
 from frontends.onnx.operators.microsoft import MICROSOFT
 from frontends.onnx.registry import converter
-from frontends.onnx.value import dtype_of
 
 
 @converter("SkipLayerNormalization", domain=MICROSOFT)

@@ -16,9 +16,9 @@ from tvm.relax import op as R
 from frontends.computations.crop_and_resize import crop_and_resize
 from frontends.computations.exact_reshape import exact_reshape
 from frontends.computations.inverse import inverse
+from frontends.dims import all_static, is_static
 from frontends.errors import InvalidModel
 from frontends.onnx.composed import compose
-from frontends.onnx.dims import all_static, is_static
 from frontends.onnx.function_body import FunctionBody
 from frontends.onnx.indices import indices_within
 from frontends.onnx.op import Op, normalize_axis

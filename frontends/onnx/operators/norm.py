@@ -11,10 +11,9 @@ from tvm import relax, te
 from tvm.relax import op as R
 
 from frontends.computations.exact_reshape import exact_reshape
-from frontends.onnx.dims import all_static, is_static
+from frontends.dims import all_static, dtype_of, is_static
 from frontends.onnx.op import Op, normalize_axis, numpy_dtype
 from frontends.onnx.registry import converter
-from frontends.onnx.value import dtype_of
 
 # A sum over more channels than this is a loop, not a chain of additions.
 _UNROLLED_WINDOW = 16

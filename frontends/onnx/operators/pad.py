@@ -10,8 +10,8 @@ from tvm.relax import op as R
 
 from frontends.computations import pad as computation
 from frontends.computations.run_time_dims import padded_dims, pads_of_all_axes
+from frontends.dims import Dim, all_static
 from frontends.errors import InvalidModel
-from frontends.onnx.dims import Dim, all_static
 from frontends.onnx.op import Op, normalize_axis, numpy_dtype
 from frontends.onnx.operators.run_time_size import read_sizes
 from frontends.onnx.registry import converter

@@ -9,12 +9,11 @@ from tvm.relax import op as R
 
 from frontends.computations import window_pool
 from frontends.computations.unpool import max_unpool as unpool
+from frontends.dims import Dim, all_static, dtype_of
 from frontends.errors import InvalidModel
-from frontends.onnx.dims import Dim, all_static
 from frontends.onnx.indices import at_most
 from frontends.onnx.op import Op
 from frontends.onnx.registry import converter
-from frontends.onnx.value import dtype_of
 from frontends.onnx.window import Window, named_sizes, read_window
 
 _MAX = {1: R.nn.max_pool1d, 2: R.nn.max_pool2d, 3: R.nn.max_pool3d}

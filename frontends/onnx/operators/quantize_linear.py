@@ -10,8 +10,8 @@ from tvm.relax import op as R
 
 from frontends.computations import quantization
 from frontends.computations.quantization import Granularity
+from frontends.dims import Dim, is_static
 from frontends.errors import InvalidModel
-from frontends.onnx.dims import Dim, is_static
 from frontends.onnx.op import Op, normalize_axis
 from frontends.onnx.operators.cast import narrow, widen
 from frontends.onnx.registry import converter

@@ -13,7 +13,7 @@ import onnx
 from tvm import relax
 
 from frontends.computations.random_numbers import bernoulli, multinomial, normal, uniform
-from frontends.onnx.dims import Dim, is_static
+from frontends.dims import Dim, is_static
 from frontends.onnx.op import Op
 from frontends.onnx.registry import converter
 

@@ -8,8 +8,8 @@ from tvm import relax, te
 from tvm.relax import op as R
 
 from frontends.computations.arange import arange, arange_length
+from frontends.dims import Dim, is_static
 from frontends.errors import InvalidModel
-from frontends.onnx.dims import Dim, is_static
 from frontends.onnx.op import Op
 from frontends.onnx.operators.run_time_size import counted
 from frontends.onnx.ratio import MANTISSA, NotARatio, RatioArithmetic

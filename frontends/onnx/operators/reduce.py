@@ -12,13 +12,12 @@ from frontends.computations.arg_reduce import arg_extremum
 from frontends.computations.exact_reshape import exact_reshape
 from frontends.computations.reduce import REDUCTIONS, kept_dims, reduce_axes
 from frontends.computations.scan import cumulate
-from frontends.onnx.dims import is_static
+from frontends.dims import dtype_of, is_static
 from frontends.onnx.indices import indices_within
 from frontends.onnx.op import Op, normalize_axis
 from frontends.onnx.operators.elementwise import is_float
 from frontends.onnx.operators.run_time_size import parts, read_sizes
 from frontends.onnx.registry import converter
-from frontends.onnx.value import dtype_of
 
 _NAMES = (
     "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2",

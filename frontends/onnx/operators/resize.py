@@ -30,8 +30,8 @@ from frontends.computations.resample_tables import (
     static_tables,
     tap_count,
 )
+from frontends.dims import Dim, is_static
 from frontends.errors import InvalidModel
-from frontends.onnx.dims import Dim, is_static
 from frontends.onnx.op import Op, normalize_axis
 from frontends.onnx.operators.run_time_size import counted, parts, read_sizes
 from frontends.onnx.registry import converter

@@ -8,8 +8,8 @@ from tvm import relax
 from tvm.relax import op as R
 
 from frontends.computations.exact_reshape import exact_reshape
+from frontends.dims import Dim
 from frontends.errors import InvalidModel
-from frontends.onnx.dims import Dim
 from frontends.onnx.op import Op
 from frontends.onnx.value import Value
 

@@ -11,7 +11,7 @@ from frontends.computations.gather import gather
 from frontends.computations.non_max_suppression import selected_boxes, suppress
 from frontends.computations.selection import count_nonzero, nonzero
 from frontends.computations.unique import describe_groups, group_equal
-from frontends.onnx.dims import Dim
+from frontends.dims import Dim
 from frontends.onnx.op import Op
 from frontends.onnx.operators.run_time_size import as_rows, counted, parts
 from frontends.onnx.registry import converter

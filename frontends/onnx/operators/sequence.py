@@ -10,8 +10,8 @@ from tvm import relax, te
 from tvm.relax import op as R
 
 from frontends.computations.exact_reshape import exact_reshape
+from frontends.dims import Dim, is_static
 from frontends.errors import InvalidModel, UnsupportedOperator
-from frontends.onnx.dims import Dim, is_static
 from frontends.onnx.indices import indices_within
 from frontends.onnx.op import Op, normalize_axis
 from frontends.onnx.operators.shape import reshape_to, slice_axis

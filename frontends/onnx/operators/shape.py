@@ -11,8 +11,8 @@ from tvm.relax import op as R
 from frontends.computations import run_time_dims
 from frontends.computations.broadcast import broadcast_loosely
 from frontends.computations.exact_reshape import exact_reshape
+from frontends.dims import Dim, all_static, is_static
 from frontends.errors import InvalidModel
-from frontends.onnx.dims import Dim, all_static, is_static
 from frontends.onnx.indices import indices_within
 from frontends.onnx.op import Op, normalize_axis
 from frontends.onnx.operators.run_time_size import read_sizes

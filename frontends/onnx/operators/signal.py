@@ -20,8 +20,8 @@ from frontends.computations.fourier import (
 )
 from frontends.computations.sample_points import wide_float
 from frontends.computations.windows import cosine_window, mel_filters
+from frontends.dims import Dim, is_static
 from frontends.errors import InvalidModel
-from frontends.onnx.dims import Dim, is_static
 from frontends.onnx.indices import indices_within
 from frontends.onnx.op import Op, normalize_axis
 from frontends.onnx.operators.run_time_size import parts, read_sizes, run_time_size

@@ -6,8 +6,8 @@ from tvm import relax
 
 from frontends.computations.exact_reshape import exact_reshape
 from frontends.computations.sort import top_k
+from frontends.dims import Dim, is_static, prim
 from frontends.errors import InvalidModel
-from frontends.onnx.dims import Dim, is_static, prim
 from frontends.onnx.op import Op
 from frontends.onnx.operators.run_time_size import as_rows, parts, run_time_size
 from frontends.onnx.registry import converter

@@ -10,8 +10,8 @@ from tvm.relax import op as R
 
 from frontends.computations.post_transform import transform_scores
 from frontends.computations.tree_ensemble import AGGREGATES, MODES, TABLES, TreeTables, evaluate
+from frontends.dims import is_static
 from frontends.errors import InvalidModel
-from frontends.onnx.dims import is_static
 from frontends.onnx.op import Op
 from frontends.onnx.operators.machine_learning import ML, integer_labels, label_of_greatest
 from frontends.onnx.registry import converter

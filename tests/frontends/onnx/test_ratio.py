@@ -13,8 +13,8 @@ from onnx import TensorProto, helper
 from tvm import tirx
 
 import relaxc
+from frontends.dims import DimArithmetic, dim_name
 from frontends.onnx import import_onnx
-from frontends.onnx.dims import DimArithmetic, dim_name
 from frontends.onnx.ratio import NotARatio, Ratio, RatioArithmetic
 from tests.frontends.onnx.run_model import assert_like_reference, make_model, run_reference
 

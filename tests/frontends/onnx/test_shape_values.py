@@ -7,8 +7,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from tvm import relax, tirx
 
+from frontends.dims import DimArithmetic
 from frontends.onnx import import_onnx
-from frontends.onnx.dims import DimArithmetic
 from tests.frontends.onnx.run_model import assert_like_reference, make_model
 
 

@@ -156,6 +156,16 @@ def symbols_of(dim: Dim) -> frozenset[tirx.Var]:
     return frozenset(relax.analysis.tir_vars_in_type(relax.ShapeType([dim])))
 
 
+def dims_of(expr: relax.Expr) -> list[Dim]:
+    """Return the shape of a bound Relax tensor."""
+    return [as_dim(dim) for dim in expr.ty.shape.values]
+
+
+def dtype_of(expr: relax.Expr) -> str:
+    """Return the dtype of a Relax tensor."""
+    return str(expr.ty.dtype.dtype)
+
+
 def all_static(dims: Sequence[Dim]) -> bool:
     """Tell whether a shape has no symbolic dimension."""
     return all(is_static(dim) for dim in dims)

@@ -1,6 +1,6 @@
 """Branches and loop bodies as Relax functions of their own, called by the function they stand in.
 
-A subgraph reads names of the graphs around it. Each run-time value it reads becomes a parameter of
+A body reads values of the functions around it. Each run-time value it reads becomes a parameter of
 its function, each symbolic size an element of a last parameter of shape type; so a function is
 closed, and every pass may treat it as it treats `main`.
 """
@@ -10,50 +10,27 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 import tvm
 from tvm import relax, tirx
 
-from frontends.onnx.dims import Dim
-from frontends.onnx.symbols import sanitize
-from frontends.onnx.value import SequenceValue, Value
-from frontends.storage_types import container
 
-if TYPE_CHECKING:
-    from frontends.onnx.graph_builder import Scope
+class Frame:
+    """A private function while it is built: values of the function around become parameters."""
 
-
-class Frame(dict[str, Value]):
-    """The names a private function sees while it is built; outer values become parameters."""
-
-    def __init__(self, outer: Scope, parent: Frame | None) -> None:
-        super().__init__()
+    def __init__(self, parent: Frame | None) -> None:
+        """`parent` is the frame that it is built in; None is `main`."""
         self.parent = parent
-        self.captured: list[tuple[Value, relax.Var]] = []
-        self._outer = outer
-        self._inner: dict[relax.Expr, Value] = {}
+        self.captured: list[tuple[relax.Var, relax.Var]] = []
+        self._inner: dict[relax.Var, relax.Var] = {}
 
-    def __missing__(self, name: str) -> Value:
-        self[name] = value = self.capture(self._outer[name])
-        return value
-
-    def capture(self, value: Value) -> Value:
-        """Return a value of the scope around as it is called inside."""
-        if isinstance(value, SequenceValue):
-            items = tuple(self.capture(item) for item in value.items)
-            return SequenceValue(value.name, value.dtype, items=items)
-        if value.array is not None:
-            return value  # a constant may be embedded anywhere
-        if value.symbolic is not None:
-            return Value(value.name, value.dtype, symbolic=value.symbolic)
-        if not isinstance(value.expr, relax.Var):
-            return value
-        if value.expr not in self._inner:
-            parameter = relax.Var(sanitize(value.name or "captured"), value.expr.ty)
-            self.captured.append((value, parameter))
-            self._inner[value.expr] = Value(value.name, value.dtype, expr=parameter)
-        return self._inner[value.expr]
+    def capture(self, outer: relax.Var) -> relax.Var:
+        """Return a variable of the function around as it is called inside."""
+        if outer not in self._inner:
+            self._inner[outer] = relax.Var(outer.name, outer.ty)
+            self.captured.append((outer, self._inner[outer]))
+        return self._inner[outer]
 
 
 @dataclass(frozen=True)
@@ -62,26 +39,21 @@ class PrivateFunction:
 
     Attributes:
         callee: Its name in the module.
-        home: The frame it was defined in, where `captured` are values; None is `main`.
-        captured: What it reads of the scope around it.
+        home: The frame it was defined in, where `captured` are variables; None is `main`.
+        captured: What it reads of the function around it.
         symbols: The sizes it is given; the caller chooses the first ones, the others are the
             caller's own symbols of the same name.
-        results: What it returns, in the terms it was built with.
+        results: What it returns, in the frontend's terms and as it was built.
     """
 
     callee: tvm.ir.GlobalVar
     home: Frame | None
-    captured: tuple[Value, ...]
+    captured: tuple[relax.Var, ...]
     symbols: tuple[tirx.Var, ...]
-    results: tuple[Value, ...]
+    results: Any
 
 
 _DRAFTS = itertools.count()
-
-
-def parameter(name: str, dims: Sequence[Dim], dtype: str) -> relax.Var:
-    """Return a function parameter of an ONNX type."""
-    return relax.Var(name, relax.TensorType(list(dims), container(dtype)))
 
 
 def define(
@@ -91,7 +63,7 @@ def define(
     own: Sequence[relax.Var],
     chosen: Sequence[tirx.Var],
     known: Iterable[tirx.Var],
-    run: Callable[[], tuple[list[Value], list[relax.Expr]]],
+    run: Callable[[], tuple[Any, list[relax.Expr]]],
     callee: tvm.ir.GlobalVar | None = None,
 ) -> PrivateFunction:
     """Build a function whose body `run` emits.
@@ -107,7 +79,7 @@ def define(
         callee: The name to define, if calls of it were built already.
     """
     failure: Exception | None = None
-    results: list[Value] = []
+    results: Any = None
     # The mark keeps the builder from taking the function for its draft, or an earlier draft for
     # this one, should they be equal: the variables would be the other's.
     with block.function(f"{hint}_draft", attrs={"draft": next(_DRAFTS)}, private=True):
@@ -142,7 +114,7 @@ def define(
         frame.parent,
         tuple(outer for outer, _ in captured),
         tuple(symbols),
-        tuple(results),
+        results,
     )
 
 

@@ -1,0 +1,1 @@
+"""Branches and loops for every frontend: Relax functions that call each other."""
