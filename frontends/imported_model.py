@@ -13,11 +13,15 @@ Dim = int | str  # a size, or the name of a symbolic dimension
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """Name, shape and dtype of one input or output; symbolic dimensions appear by name."""
+    """Name, shape and dtype of one input or output; symbolic dimensions appear by name.
+
+    `is_parameter` marks an input that is a parameter or a buffer of the module.
+    """
 
     name: str
     shape: tuple[Dim, ...]
     dtype: str
+    is_parameter: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-ready dict; `from_json` reads it back."""
@@ -26,7 +30,8 @@ class TensorSpec:
     @staticmethod
     def from_json(data: dict[str, Any]) -> TensorSpec:
         """Rebuild a spec from `to_json`'s dict."""
-        return TensorSpec(data["name"], tuple(data["shape"]), data["dtype"])
+        parameter = bool(data.get("is_parameter", False))
+        return TensorSpec(data["name"], tuple(data["shape"]), data["dtype"], parameter)
 
 
 @dataclass(frozen=True)

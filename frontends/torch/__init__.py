@@ -15,7 +15,7 @@ __all__ = ["import_torch"]
 
 def import_torch(
     source: Any,
-    example_inputs: tuple[Any, ...] | None = None,
+    example_inputs: Any = None,
     *,
     dynamic_shapes: Any = None,
     keep_params: bool = False,
@@ -23,13 +23,15 @@ def import_torch(
     """Import a `torch.nn.Module` in eval mode, or a `torch.export.ExportedProgram`.
 
     A buffer or input that the module writes to is returned as one more output, `new_<name>`; such
-    a buffer is an input too, `<name>` with underscores for dots, after the module's own inputs.
+    a buffer is an input too, after the module's own inputs and called as the module calls it.
 
     Args:
         source: The module or the exported program.
-        example_inputs: Positional example tensors; needed for a module.
+        example_inputs: Example arguments, a tuple or a dict by name; needed for a module.
         dynamic_shapes: As `torch.export.export` takes it; a plain string names a dimension.
-        keep_params: Parameters and buffers become inputs, named as above, instead of constants.
+        keep_params: The parameters and buffers that are read become inputs, not constants. They
+            follow the module's own inputs, parameters first, each in the order and by the name
+            (`"0.weight"`) that the module has.
 
     Raises:
         InvalidModel: The module is in training mode, has no example inputs, or cannot be

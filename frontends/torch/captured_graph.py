@@ -16,7 +16,13 @@ from tvm import relax
 from frontends.errors import UnsupportedOperator
 from frontends.imported_model import ImportedModel, TensorSpec
 from frontends.torch.graph_builder import GraphBuilder, dtype_name, inverse
-from frontends.torch.graph_walk import GraphWalk, check_operators, is_size, live_nodes
+from frontends.torch.graph_walk import (
+    GraphWalk,
+    check_operators,
+    is_size,
+    live_nodes,
+    with_subgraphs,
+)
 from frontends.torch.main_function import build_main
 from frontends.torch.operators.random_numbers import is_random
 from frontends.torch.output_views import View, shared_bases
@@ -59,87 +65,88 @@ class Result:
     views: tuple[View, ...] = ()
 
 
-@dataclass(frozen=True)
 class CapturedGraph:
-    """A captured graph as a Relax module, and how to call it with the graph's own arguments."""
+    """A functional ATen graph: how it is called, and its import.
 
-    model: ImportedModel
-    arguments: tuple[Argument, ...]
-    results: tuple[Result, ...]
-
-
-def import_captured_graph(
-    graph_module: torch.fx.GraphModule, constants: Mapping[int, torch.Tensor], source: str
-) -> CapturedGraph:
-    """Import a functional ATen graph.
-
-    Args:
-        graph_module: Its placeholders carry fake tensors or symbolic sizes.
-        constants: Arguments, by place, whose values are fixed.
-        source: What reports call the graph.
-
-    Raises:
-        UnsupportedOperator: If operators have no converter (all are listed), or an argument is
-            neither a tensor nor an integer.
-        InvalidModel: If an operator cannot be converted.
+    Attributes:
+        arguments: What the inputs of the compiled function are made of.
+        results: What the graph's results are made of.
     """
-    return _Captured(graph_module, constants).build(source)
 
-
-class _Captured:
     def __init__(self, module: torch.fx.GraphModule, constants: Mapping[int, torch.Tensor]) -> None:
-        self.module, self.constants = module, constants
-        self.symbols = SymbolTable({})
-        self.placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
-        (output,) = [n for n in module.graph.nodes if n.op == "output"]
-        self.outputs: list[Any] = list(output.args[0])
-        self.variables: list[relax.Var] = []
-        self.specs: list[TensorSpec] = []
-        self.arguments: list[Argument] = []
+        """Find out how the graph is called; nothing is imported yet.
 
-    def build(self, source: str) -> CapturedGraph:
-        """Build `main` and the description of its arguments and results."""
-        wanted = [o for o in self.outputs if isinstance(o, torch.fx.Node)]
-        live = live_nodes(self.module.graph, wanted)
-        check_operators(live)
-        inputs = self._tensor_inputs(set(live))
-        numbers = self._size_inputs()
-        seed = None
-        if any(is_random(node.target) for node in live):
-            seed = self._variable("seed", [1], "int64", Argument("seed"))
+        Args:
+            module: Its placeholders carry fake tensors or symbolic sizes.
+            constants: Arguments, by place, whose values are fixed.
+
+        Raises:
+            UnsupportedOperator: If an argument is on a device for which there is no target, or a
+                result is neither a tensor nor an integer.
+        """
+        self._module, self._constants = module, constants
+        self._symbols = SymbolTable({})
+        self._placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
+        (output,) = [n for n in module.graph.nodes if n.op == "output"]
+        outputs: list[Any] = list(output.args[0])
+        self._live = live_nodes(module.graph, [o for o in outputs if isinstance(o, torch.fx.Node)])
+        self._variables: list[relax.Var] = []
+        self._specs: list[TensorSpec] = []
+        self._arguments: list[Argument] = []
+        self._inputs = self._tensor_inputs(set(self._live))
+        self._numbers = self._size_inputs()
+        self._seed: relax.Var | None = None
+        if any(is_random(node.target) for node in with_subgraphs(self._live, module)):
+            self._seed = self._variable("seed", [1], "int64", Argument("seed"))
+        self.arguments = tuple(self._arguments)
+        # The tensors to compute, by node: which result, and its order of memory.
+        self._computed: dict[torch.fx.Node, tuple[int, tuple[int, ...] | None]] = {}
+        self.results = tuple(self._result(*found) for found in shared_bases(outputs))
+        if not self._computed:
+            raise UnsupportedOperator("a graph without any result to compute")
+
+    def import_model(self, source: str) -> ImportedModel:
+        """Import the graph as a Relax module.
+
+        Args:
+            source: What reports call the graph.
+
+        Raises:
+            UnsupportedOperator: If operators have no converter; all of them are listed.
+            InvalidModel: If an operator cannot be converted.
+        """
+        check_operators(self._live, self._module)
         block = relax.BlockBuilder()
-        builder = GraphBuilder(block, self.symbols, seed)
+        builder = GraphBuilder(block, self._symbols, self._seed)
         values: dict[torch.fx.Node, Any] = {}
-        results: list[Result] = []
         specs: list[TensorSpec] = []
 
         def emit() -> list[relax.Expr]:
-            for node, (var, size) in numbers.items():
+            for node, (var, size) in self._numbers.items():
                 builder.node = node
                 builder.define_sizes(var, [size])
-            for place, node in enumerate(self.placeholders):
-                values[node] = self._value(builder, place, node, inputs)
-            walk = GraphWalk(builder, values, self.module)
-            walk.run(live)
-            return self._results(builder, walk, results, specs)
+            for place, node in enumerate(self._placeholders):
+                values[node] = self._value(builder, place, node)
+            walk = GraphWalk(builder, values, self._module)
+            walk.run(self._live)
+            return self._tensors(builder, walk, specs)
 
-        module = build_main(block, self.variables, emit)
-        model = ImportedModel(module, tuple(self.specs), tuple(specs), source)
-        return CapturedGraph(model, tuple(self.arguments), tuple(results))
+        module = build_main(block, self._variables, emit)
+        return ImportedModel(module, tuple(self._specs), tuple(specs), source)
 
     def _tensor_inputs(self, live: set[torch.fx.Node]) -> dict[torch.fx.Node, relax.Var]:
         inputs = {}
-        for place, node in enumerate(self.placeholders):
+        for place, node in enumerate(self._placeholders):
             fake = node.meta.get("val")
-            if node not in live or place in self.constants or not isinstance(fake, torch.Tensor):
+            if node not in live or place in self._constants or not isinstance(fake, torch.Tensor):
                 continue
             if fake.device.type != "cpu":
                 raise UnsupportedOperator(
                     f"a tensor on {fake.device}, for which there is no target", tensor=node.name
                 )
             order = memory_order(fake)
-            shape = self.symbols.shape([fake.shape[axis] for axis in order or range(fake.ndim)])
-            self.symbols.define(shape)
+            shape = self._symbols.shape([fake.shape[axis] for axis in order or range(fake.ndim)])
+            self._symbols.define(shape)
             argument = Argument("tensor", place, order, _is_compact(fake, order))
             inputs[node] = self._variable(node.name, shape, dtype_name(fake.dtype), argument)
         return inputs
@@ -147,73 +154,61 @@ class _Captured:
     def _size_inputs(self) -> dict[torch.fx.Node, tuple[relax.Var, Any]]:
         """Return inputs for the sizes that no tensor's shape tells."""
         numbers = {}
-        for place, node in enumerate(self.placeholders):
+        for place, node in enumerate(self._placeholders):
             value = node.meta.get("val")
             if not isinstance(value, torch.SymInt):
                 continue
-            size = self.symbols.size(value)
-            if self.symbols.is_undefined(size):
+            size = self._symbols.size(value)
+            if self._symbols.is_undefined(size):
                 var = self._variable(node.name, [1], "int64", Argument("size", place))
-                self.symbols.define([size])
+                self._symbols.define([size])
                 numbers[node] = (var, size)
         return numbers
 
     def _variable(self, name: str, shape: Any, dtype: str, argument: Argument) -> relax.Var:
         var = relax.Var(name, relax.TensorType(shape, dtype))
-        self.variables.append(var)
-        self.specs.append(TensorSpec(name, named_dims(shape), dtype))
-        self.arguments.append(argument)
+        self._variables.append(var)
+        self._specs.append(TensorSpec(name, named_dims(shape), dtype))
+        self._arguments.append(argument)
         return var
 
-    def _value(
-        self,
-        builder: GraphBuilder,
-        place: int,
-        node: torch.fx.Node,
-        inputs: Mapping[torch.fx.Node, relax.Var],
-    ) -> Any:
-        if place in self.constants:
-            return self.constants[place]
+    def _value(self, builder: GraphBuilder, place: int, node: torch.fx.Node) -> Any:
+        if place in self._constants:
+            return self._constants[place]
         value = node.meta.get("val")
-        if node in inputs:
+        if node in self._inputs:
             order = memory_order(value)
-            return inputs[node] if order is None else builder.permute(inputs[node], inverse(order))
+            var = self._inputs[node]
+            return var if order is None else builder.permute(var, inverse(order))
         return None if isinstance(value, torch.Tensor) else value
 
-    def _results(
-        self,
-        builder: GraphBuilder,
-        walk: GraphWalk,
-        results: list[Result],
-        specs: list[TensorSpec],
+    def _result(self, output: Any, views: tuple[View, ...]) -> Result:
+        """Describe a result; note what has to be computed for it."""
+        if not isinstance(output, torch.fx.Node):
+            if output is not None:
+                raise UnsupportedOperator(f"a result of type {type(output).__name__}")
+            return Result("none")
+        if output.op == "placeholder":
+            return Result("argument", self._placeholders.index(output))
+        if output not in self._computed:
+            order = None if is_size(output) else memory_order(output.meta["val"])
+            self._computed[output] = len(self._computed), order
+        place, order = self._computed[output]
+        back = None if order is None else tuple(inverse(order))
+        return Result("size" if is_size(output) else "tensor", place, back, views)
+
+    def _tensors(
+        self, builder: GraphBuilder, walk: GraphWalk, specs: list[TensorSpec]
     ) -> list[relax.Expr]:
-        """Return the tensors to compute; describe what they are in `results` and `specs`."""
+        """Return the tensors to compute, in the order of memory; say in `specs` what they are."""
         tensors: list[relax.Expr] = []
-        places: dict[torch.fx.Node, tuple[int, tuple[int, ...] | None]] = {}
-        for number, (output, views) in enumerate(shared_bases(self.outputs)):
-            if not isinstance(output, torch.fx.Node):
-                if output is not None:
-                    raise UnsupportedOperator(f"a result of type {type(output).__name__}")
-                results.append(Result("none"))
-                continue
-            if output.op == "placeholder":
-                results.append(Result("argument", self.placeholders.index(output)))
-                continue
-            kind = "size" if is_size(output) else "tensor"
-            if output in places:
-                results.append(Result(kind, *places[output], views))
-                continue
-            tensor, order = walk.tensor(output), None
-            if kind == "tensor":
-                order = memory_order(output.meta["val"])
-                tensor = tensor if order is None else builder.permute(tensor, list(order))
-            places[output] = len(tensors), None if order is None else tuple(inverse(order))
-            results.append(Result(kind, *places[output], views))
+        for node, (place, order) in self._computed.items():
+            tensor = walk.tensor(node)
+            if order is not None:
+                tensor = builder.permute(tensor, list(order))
             dims = named_dims(builder.shape(tensor))
-            specs.append(TensorSpec(f"output_{number}", dims, str(tensor.ty.dtype)))
+            specs.append(TensorSpec(f"output_{place}", dims, str(tensor.ty.dtype)))
             tensors.append(tensor)
-        if not tensors:
-            raise UnsupportedOperator("a graph without any result to compute")
         return tensors
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -61,20 +61,32 @@ KEPT_WHOLE = tuple(
 )
 
 
-def export_core_aten(
-    source: Any, example_inputs: tuple[Any, ...] | None, dynamic_shapes: Any
-) -> ExportedProgram:
+def export_core_aten(source: Any, example_inputs: Any, dynamic_shapes: Any) -> ExportedProgram:
     """Export `source` and decompose it to core ATen operators plus `KEPT_WHOLE`.
 
     Raises:
         InvalidModel: `source` is neither a module nor an exported program, is in training mode,
             lacks example inputs, or cannot be traced.
     """
-    program = source if isinstance(source, ExportedProgram) else None
-    if program is None:
-        program = _export(source, example_inputs, dynamic_shapes)
-    program = program.run_decompositions(decompositions())
-    return program
+    if not isinstance(source, ExportedProgram):
+        _check_module(source, example_inputs)
+    name = type(source).__name__
+    try:
+        # Without gradients: torch traces operators that hold graphs in other ways for those.
+        with torch.no_grad():
+            program = source
+            if not isinstance(source, ExportedProgram):
+                args, named = _split(example_inputs)
+                program = torch.export.export(
+                    source,
+                    args,
+                    named,
+                    dynamic_shapes=_named_dims(dynamic_shapes),
+                    prefer_deferred_runtime_asserts_over_guards=True,  # keeps sizes symbolic
+                )
+            return program.run_decompositions(decompositions())
+    except Exception as error:  # torch.export lets errors of the traced code and its own through
+        raise InvalidModel(f"torch.export cannot export {name}: {_reason(error)}") from error
 
 
 def decompositions() -> dict[Any, Any]:
@@ -103,9 +115,7 @@ def keep_composites_whole() -> Iterator[None]:
         yield
 
 
-def _export(
-    module: Any, example_inputs: tuple[Any, ...] | None, dynamic_shapes: Any
-) -> ExportedProgram:
+def _check_module(module: Any, example_inputs: Any) -> None:
     if not isinstance(module, torch.nn.Module):
         raise InvalidModel(
             f"expected a torch.nn.Module or an ExportedProgram, got {type(module).__name__}"
@@ -118,18 +128,25 @@ def _export(
         )
     if example_inputs is None:
         raise InvalidModel("a torch.nn.Module needs example_inputs to be exported")
-    try:
-        return torch.export.export(
-            module,
-            tuple(example_inputs),
-            dynamic_shapes=_named_dims(dynamic_shapes),
-            prefer_deferred_runtime_asserts_over_guards=True,  # keeps more sizes symbolic
-        )
-    except Exception as error:  # torch.export lets errors of the traced code and its own through
-        reason = str(error).strip().split("\n")[0]
+    if not isinstance(example_inputs, tuple | list | Mapping):
         raise InvalidModel(
-            f"torch.export cannot export {type(module).__name__}: {reason}"
-        ) from error
+            "example_inputs are a tuple of the arguments, or a dict of them by name, got "
+            f"{type(example_inputs).__name__}"
+        )
+
+
+def _split(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments by position and by name."""
+    if isinstance(example_inputs, Mapping):
+        return (), dict(example_inputs)
+    return tuple(example_inputs), {}
+
+
+def _reason(error: Exception) -> str:
+    """Return the first line of torch's message; where it only announces the reason, that too."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = next((k for k, line in enumerate(lines) if not line.endswith(":")), len(lines))
+    return " ".join(lines[: told + 1]) or type(error).__name__
 
 
 def _named_dims(spec: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ from tvm.sym import Analyzer
 from frontends.computations.checked_indices import NAME as CHECK
 from frontends.computations.checked_indices import checked_indices
 from frontends.computations.exact_reshape import exact_reshape
+from frontends.control_flow.function_builder import FunctionBuilder
+from frontends.dims import DimArithmetic
 from frontends.errors import InvalidModel, UnsupportedOperator
 from frontends.torch.symbolic_shapes import Size, SymbolTable
 
@@ -42,6 +45,11 @@ class GraphBuilder:
     Attributes:
         node: The node being converted.
         seed: The input that keys random operators, int64 (1,); None fixes their keys.
+        symbols: Translates torch's sizes.
+        functions: Builds functions that this one calls.
+        loop_indices: The number of the step in each loop around, outermost first.
+        run_subgraph: Converts a graph that an operator holds where it is called: the graph and its
+            arguments in, its results out. A `GraphWalk` sets it.
     """
 
     def __init__(
@@ -49,8 +57,11 @@ class GraphBuilder:
     ) -> None:
         """Build into `block`, whose function and dataflow scopes the importer opens."""
         self.seed, self._draws = seed, 0
+        self.functions = FunctionBuilder(block, DimArithmetic(), symbols.known, symbols.fresh)
+        self.loop_indices: list[Size] = []
+        self.run_subgraph: Callable[[torch.fx.GraphModule, Sequence[Value]], list[Value]]
         self._block = block
-        self._symbols = symbols
+        self.symbols = symbols
         self._constants: dict[int, tuple[torch.Tensor, relax.Expr]] = {}
         self.node: torch.fx.Node
 
@@ -64,13 +75,13 @@ class GraphBuilder:
     @property
     def result_shape(self) -> list[Size]:
         """The shape of the node's (first) result."""
-        return self._symbols.shape(self._fake.shape)
+        return self.symbols.shape(self._fake.shape)
 
     @property
     def scalar_result(self) -> Size | None:
         """The node's result as a size, where it is an integer; None otherwise."""
         value = self.node.meta["val"]
-        return self._symbols.size(value) if isinstance(value, int | torch.SymInt) else None
+        return self.symbols.size(value) if isinstance(value, int | torch.SymInt) else None
 
     @property
     def _fake(self) -> torch.Tensor:
@@ -91,9 +102,11 @@ class GraphBuilder:
         elif isinstance(value, bool | int | float):
             return relax.const(value, dtype or self.dtype)
         elif isinstance(value, torch.SymInt):
-            expr = self.size_tensor(self._symbols.size(value))
-        elif isinstance(value, torch.SymFloat | torch.SymBool):
-            raise self.unsupported("a symbolic float or bool used as a tensor's value")
+            expr = self.size_tensor(self.symbols.size(value))
+        elif isinstance(value, torch.SymBool):
+            expr = self._condition_tensor(self.symbols.condition(value))
+        elif isinstance(value, torch.SymFloat):
+            raise self.unsupported("a symbolic float used as a tensor's value")
         else:
             expr = value
         return expr if dtype is None or expr.ty.dtype == dtype else self.cast(expr, dtype)
@@ -152,16 +165,16 @@ class GraphBuilder:
             "vm.builtin.tensor_to_shape", numbers, ty_args=relax.ShapeType(ndim=len(sizes))
         )
         name = f"{self.node.name}_sizes"
-        self._symbols.define(sizes)
+        self.symbols.define(sizes)
         self._block.match_cast(self.emit(read), relax.ShapeType(list(sizes)), name)
 
     def is_undefined(self, size: Size) -> bool:
         """Tell whether a size is a symbol that neither an input nor a run's data has given yet."""
-        return self._symbols.is_undefined(size)
+        return self.symbols.is_undefined(size)
 
     def fix_size(self, size: Size, value: int) -> None:
         """Note that a size which torch took for unknown is a number."""
-        self._symbols.fix(size, value)
+        self.symbols.fix(size, value)
 
     def checked(self, indices: Value, size: Size) -> relax.Expr:
         """Return integer indices so that each is in range or the run fails.
@@ -212,9 +225,14 @@ class GraphBuilder:
         self._draws += 1
         step = (self._draws * _GOLDEN + (1 << 63)) % (1 << 64) - (1 << 63)
         own = relax.const(np.asarray([step]), "int64")
-        if self.seed is None:
-            return own
-        return self.emit(relax.op.bitwise_xor(self.seed, own))
+        keys = [own]
+        if self.seed is not None:
+            keys.append(self.functions.here(self.seed, None))
+        for depth, index in enumerate(self.loop_indices, 1):  # no two steps have the same one
+            step = self.reshape(self.size_tensor(index), [1])
+            odd = relax.const(np.asarray([2 * depth * _GOLDEN % (1 << 63) + 1]), "int64")
+            keys.append(self.emit(relax.op.multiply(step, odd)))
+        return functools.reduce(lambda a, b: self.emit(relax.op.bitwise_xor(a, b)), keys)
 
     def operand(self, place: int) -> torch.Tensor:
         """Return what torch knows of an operand: shape, strides and dtype, no elements."""
@@ -228,6 +246,54 @@ class GraphBuilder:
             return relax.const(size, "int64")
         # The tensor form of a shape is the only operator that makes a number of a symbolic size.
         return self.reshape(self.emit(relax.op.shape_to_tensor(relax.ShapeExpr([size]))), [])
+
+    def _condition_tensor(self, condition: Any) -> relax.Expr:
+        """Return a condition on sizes as a rank-0 tensor of bool."""
+        if isinstance(condition, bool):
+            return relax.const(condition, "bool")
+        one = tvm.tirx.IntImm("int64", 1)
+        zero = tvm.tirx.IntImm("int64", 0)
+        return self.cast(self.size_tensor(tvm.tirx.Select(condition, one, zero)), "bool")
+
+    def state(self, value: Value) -> relax.Expr:
+        """Return what a branch or a step returns, or is given, as a tensor; an integer as int64."""
+        is_number = isinstance(value, int) and not isinstance(value, bool)
+        return relax.const(value, "int64") if is_number else self.tensor(value)
+
+    def captured(self, value: Value) -> Value:
+        """Return a value of the function around as the one that is being built reads it."""
+        if isinstance(value, relax.Var) and self.functions.frame is not None:
+            return self.functions.frame.capture(value)
+        return value
+
+    def given(self, argument: Value, fake: Any) -> Value:
+        """Return an argument of a graph within a graph as its placeholder, whose symbols are bound.
+
+        Args:
+            argument: A tensor, a size of the function being built, or another scalar.
+            fake: What torch knows of the placeholder.
+        """
+        if isinstance(fake, torch.SymInt):
+            if isinstance(getattr(argument, "ty", None), relax.TensorType):
+                number = self.reshape(argument, [1])
+                argument = self.functions.fresh_symbol("carried")
+                self.define_sizes(number, [argument])
+            self.symbols.bind(fake, argument)
+            return fake
+        if isinstance(argument, torch.Tensor) or not isinstance(fake, torch.Tensor):
+            return argument
+        for size, dim in zip(self.shape(argument), fake.shape, strict=True):
+            if isinstance(dim, torch.SymInt) and self.is_undefined(self.symbols.size(dim)):
+                self.symbols.bind(dim, size)
+        return self.matched(argument, fake)
+
+    def matched(self, tensor: relax.Expr, fake: torch.Tensor) -> relax.Expr:
+        """Return a tensor with the sizes that torch says it has; the run checks them."""
+        wanted = self.symbols.shape(fake.shape)
+        if same_shape(self.shape(tensor), wanted):
+            return tensor
+        self.symbols.define(wanted)
+        return self.functions.match_tensor(tensor, wanted, str(tensor.ty.dtype))
 
     def cast(self, x: relax.Expr, dtype: str) -> relax.Expr:
         """Cast `x`; float to bool compares with zero, as torch does."""
@@ -307,7 +373,7 @@ class GraphBuilder:
 
     def size(self, value: Any) -> Size:
         """Return an int or torch.SymInt argument as a Relax size."""
-        return self._symbols.size(value)
+        return self.symbols.size(value)
 
     def axis(self, axis: int, rank: int) -> int:
         """Return a possibly negative axis as a non-negative one (torch treats rank 0 as 1)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -31,6 +31,7 @@ class GraphWalk:
     ) -> None:
         """Start from the values of the placeholders; `module` holds what `get_attr` names."""
         self._builder, self._values, self._module = builder, values, module
+        builder.run_subgraph = self._run_subgraph
 
     def run(self, nodes: Iterable[torch.fx.Node]) -> None:
         """Convert the nodes, in order."""
@@ -42,6 +43,37 @@ class GraphWalk:
         """Return a node's value as a Relax tensor."""
         self._builder.node = node
         return self._builder.tensor(self._values[node])
+
+    def _run_subgraph(self, graph: torch.fx.GraphModule, arguments: Sequence[Any]) -> list[Any]:
+        """Convert a graph that an operator holds: see `GraphBuilder.run_subgraph`."""
+        builder, node = self._builder, self._builder.node
+        symbols = builder.symbols
+        # Sizes are those of the graph around; inside, its symbols may have other values.
+        given = [symbols.size(a) if isinstance(a, torch.SymInt) else a for a in arguments]
+        (output,) = [n for n in graph.graph.nodes if n.op == "output"]
+        placeholders = [n for n in graph.graph.nodes if n.op == "placeholder"]
+        with symbols.scope():
+            values = {
+                inner: builder.given(argument, inner.meta["val"])
+                for inner, argument in zip(placeholders, given, strict=True)
+            }
+            walk = GraphWalk(builder, values, graph)
+            results = pytree.tree_leaves(output.args[0], is_leaf=lambda r: r is None)
+            walk.run(live_nodes(graph.graph, output.all_input_nodes))
+            found = [walk.result(r) for r in results]
+        builder.node, builder.run_subgraph = node, self._run_subgraph
+        return found
+
+    def result(self, item: Any) -> Any:
+        """Return a graph's result: a constant as it is, a size as a number or a tensor."""
+        value = self._values[item] if isinstance(item, torch.fx.Node) else item
+        if isinstance(value, torch.SymInt):
+            size = self._builder.symbols.size(value)
+            return size if isinstance(size, int) else self._builder.size_tensor(size)
+        if isinstance(value, torch.SymBool):
+            known = self._builder.symbols.condition(value)
+            return known if isinstance(known, bool) else self._builder.tensor(value)
+        return value
 
     def _convert(self, node: torch.fx.Node) -> Any:
         if node.op == "get_attr":
@@ -102,14 +134,31 @@ def _sizes_of(value: Any) -> list[Any]:
     return list(value.shape) if isinstance(value, torch.Tensor) else [value]
 
 
-def check_operators(nodes: Iterable[torch.fx.Node]) -> None:
+def with_subgraphs(
+    nodes: Iterable[torch.fx.Node], module: torch.nn.Module
+) -> Iterator[torch.fx.Node]:
+    """Yield nodes of a graph and those of the graphs that operators hold, at any depth."""
+    for node in nodes:
+        yield node
+        if node.op == "get_attr":
+            held = operator.attrgetter(str(node.target))(module)
+            if isinstance(held, torch.fx.GraphModule):
+                (output,) = [n for n in held.graph.nodes if n.op == "output"]
+                yield from with_subgraphs(live_nodes(held.graph, output.all_input_nodes), held)
+
+
+def check_operators(nodes: Iterable[torch.fx.Node], module: torch.nn.Module) -> None:
     """Raise one error for all operators without a converter, each with its first source line.
+
+    Args:
+        nodes: Of a graph of `module`; graphs that operators hold are checked, too.
+        module: What holds such graphs.
 
     Raises:
         UnsupportedOperator: Listing all of them.
     """
     missing: dict[str, torch.fx.Node] = {}
-    for node in nodes:
+    for node in with_subgraphs(nodes, module):
         known = str(node.target) in REGISTRY or node.target is operator.getitem
         if node.op == "call_function" and not known and not is_size(node):
             missing.setdefault(str(node.target), node)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -25,7 +26,7 @@ _STATE = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION, OutputKind
 
 def import_exported_program(
     source: Any,
-    example_inputs: tuple[Any, ...] | None,
+    example_inputs: Any,
     dynamic_shapes: Any,
     keep_params: bool = False,
 ) -> ImportedModel:
@@ -51,7 +52,7 @@ class _Program:
         graph, signature = self.program.graph, self.program.graph_signature
         results = self._results()
         live = live_nodes(graph, [node for _, node in results])
-        check_operators(live)
+        check_operators(live, self.program.graph_module)
         values: dict[torch.fx.Node, Any] = {}
         placeholders = [n for n in graph.nodes if n.op == "placeholder"]
         for node, spec in zip(placeholders, signature.input_specs, strict=True):
@@ -78,26 +79,30 @@ class _Program:
         fake = node.meta["val"]
         if spec.kind in _WEIGHTS:
             written = spec.target in self.program.graph_signature.buffers_to_mutate.values()
-            if written or (self.keep_params and spec.kind != InputKind.CONSTANT_TENSOR):
-                return self._parameter(self.kept, _identifier(str(spec.target)), fake)
+            # torch reads a parameter that has two names by one of them alone.
+            kept = self.keep_params and node.users and spec.kind != InputKind.CONSTANT_TENSOR
+            if written or kept:
+                return self._parameter(self.kept, str(spec.target), fake, not written)
             return self._weight(spec)
         if isinstance(fake, torch.SymInt):
-            var = self._parameter(
-                self.inputs, _identifier(node.name), torch.empty((), dtype=torch.int64)
-            )
+            var = self._parameter(self.inputs, node.name, torch.empty((), dtype=torch.int64))
             self.scalars.append((node, var, self.symbols.size(fake)))
             return fake
         if not isinstance(spec.arg, TensorArgument):
             return getattr(spec.arg, "value", None)  # a Python scalar or None, fixed at export
-        return self._parameter(self.inputs, _identifier(node.name), fake)
+        return self._parameter(self.inputs, node.name, fake)
 
     def _parameter(
-        self, group: list[tuple[relax.Var, TensorSpec]], name: str, fake: torch.Tensor
+        self,
+        group: list[tuple[relax.Var, TensorSpec]],
+        name: str,
+        fake: torch.Tensor,
+        is_parameter: bool = False,
     ) -> relax.Var:
         shape = self.symbols.shape(fake.shape)
         self.symbols.define(shape)
-        var = relax.Var(name, relax.TensorType(shape, dtype_name(fake.dtype)))
-        group.append((var, self._spec(name, fake)))
+        var = relax.Var(_identifier(name), relax.TensorType(shape, dtype_name(fake.dtype)))
+        group.append((var, replace(self._spec(name, fake), is_parameter=is_parameter)))
         return var
 
     def _weight(self, spec: InputSpec) -> torch.Tensor:
@@ -112,7 +117,7 @@ class _Program:
             node = self.nodes.get(getattr(spec.arg, "name", ""))
             if spec.kind in _STATE:
                 assert node is not None
-                state.append((f"new_{_identifier(str(spec.target))}", node))
+                state.append((f"new_{spec.target}", node))
             elif spec.kind == OutputKind.USER_OUTPUT and node is not None:
                 users.append(node)
         return [*zip(self._output_names(len(users)), users, strict=True), *state]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
+import torch
 import tvm
 from tvm import tirx
 
@@ -31,6 +33,16 @@ _NARY = {
     "Min": tirx.min,
 }
 
+# SymPy's names of comparisons.
+_RELATIONS = {
+    "StrictLessThan": operator.lt,
+    "LessThan": operator.le,
+    "StrictGreaterThan": operator.gt,
+    "GreaterThan": operator.ge,
+    "Equality": operator.eq,
+    "Unequality": operator.ne,
+}
+
 
 class SymbolTable:
     """Maps torch's size symbols to TIR variables, one variable per symbol."""
@@ -40,7 +52,8 @@ class SymbolTable:
         self._names = names
         self._variables: dict[str, tirx.Var] = {}
         self._defined: set[tirx.Var] = set()
-        self._fixed: dict[str, int] = {}
+        self._fixed: dict[str, Size] = {}
+        self._fresh = 0
 
     def define(self, sizes: Any) -> None:
         """Note that sizes have a value from here on: an input's, or what a run has counted."""
@@ -51,6 +64,32 @@ class SymbolTable:
         for name, variable in self._variables.items():
             if variable is symbol:
                 self._fixed[name] = value
+
+    def bind(self, symbol: Any, size: Size) -> None:
+        """Let torch's symbol, if `symbol` is a single one, stand for a size from here on."""
+        if isinstance(symbol, torch.SymInt) and symbol.node.expr.is_Symbol:
+            self._fixed[str(symbol.node.expr)] = size
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Forget what is bound, defined or met inside: the symbols of a graph within a graph."""
+        outer = self._variables.copy(), self._defined.copy(), self._fixed.copy()
+        try:
+            yield
+        finally:
+            self._variables, self._defined, self._fixed = outer
+
+    def known(self) -> tuple[tirx.Var, ...]:
+        """Return all variables that there are."""
+        return tuple(self._variables.values())
+
+    def fresh(self, hint: str) -> tirx.Var:
+        """Return a variable that stands for no symbol of torch; it has a value from here on."""
+        self._fresh += 1
+        name = f"{hint}_{self._fresh}"
+        self._variables[name] = variable = tirx.Var(name, "int64")
+        self._defined.add(variable)
+        return variable
 
     def is_undefined(self, size: Size) -> bool:
         """Tell whether a size is a symbol that nothing has defined yet."""
@@ -75,6 +114,31 @@ class SymbolTable:
         if isinstance(value, int):
             return value
         return self._convert(value.node.expr)
+
+    def condition(self, value: torch.SymBool) -> bool | tvm.ir.Expr:
+        """Return a condition on sizes: known, or a boolean TIR expression.
+
+        Raises:
+            InvalidModel: If it is of a form that has no translation.
+        """
+        return self._truth(value.node.expr)
+
+    def _truth(self, expr: Any) -> Any:
+        kind = type(expr).__name__
+        if kind in ("BooleanTrue", "BooleanFalse"):
+            return kind == "BooleanTrue"
+        if kind in _RELATIONS:
+            return _RELATIONS[kind](*(self._convert(arg) for arg in expr.args))
+        if kind in ("And", "Or", "Not"):
+            terms = [self._truth(arg) for arg in expr.args]
+            if kind == "Not":
+                return not terms[0] if isinstance(terms[0], bool) else tirx.Not(terms[0])
+            join, deciding = (tirx.all, False) if kind == "And" else (tirx.any, True)
+            if any(term is deciding for term in terms):
+                return deciding
+            open_terms = [term for term in terms if not isinstance(term, bool)]
+            return join(*open_terms) if open_terms else not deciding
+        raise InvalidModel(f"a condition of the form {expr} is not supported")
 
     def shape(self, values: Any) -> list[Size]:
         """Return a whole shape."""

@@ -76,7 +76,7 @@ def test_parameters_as_inputs():
     layer = nn.Sequential(nn.Linear(3, 2)).eval()
     x = torch.ones(1, 3)
     model = import_torch(layer, (x,), keep_params=True)
-    assert [spec.name for spec in model.inputs] == ["input", "_0_weight", "_0_bias"]
+    assert [spec.name for spec in model.inputs] == ["input", "0.weight", "0.bias"]
     weight, bias = torch.randn(2, 3), torch.randn(2)
     assert_same(run(model, x, weight, bias), nn.functional.linear(x, weight, bias))
 
