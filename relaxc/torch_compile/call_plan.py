@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from relaxc.bind_inputs import canonical
 from relaxc.compiled_model import CompiledModel
 from relaxc.run_fault import run_error
 from relaxc.thread_pool import use_threads
+from relaxc.torch_compile.held_parameters import HeldParameters, Read
 
 _ALIGNMENT = 63  # low bits of an address that the generated code's vector loads cannot have
 
@@ -30,12 +31,28 @@ class CallPlan:
         arguments: tuple[Argument, ...],
         results: tuple[Result, ...],
         name: str,
+        parameters: Collection[int] = (),
     ) -> None:
-        """Prepare calls of `model`; `name` is what an error calls the graph."""
+        """Prepare calls of `model`.
+
+        Args:
+            model: The compiled graph.
+            arguments: What its inputs are made of.
+            results: What the graph's results are made of.
+            name: What an error calls the graph.
+            parameters: Which of the graph's arguments stay in place from call to call.
+        """
         self.model, self.name = model, name
         # AOTAutograd hands the arguments over as one list, which it lets us empty.
         self._boxed_call = True
-        self._readers = [_reader(argument) for argument in arguments]
+        readers = [(argument, _reader(argument)) for argument in arguments]
+        fixed = {
+            slot: (argument.place, read)
+            for slot, (argument, read) in enumerate(readers)
+            if argument.kind == "tensor" and argument.place in parameters
+        }
+        self._parameters = HeldParameters(len(readers), fixed)
+        self._moving = [(s, read) for s, (_, read) in enumerate(readers) if s not in fixed]
         self._results = results
         self._single = len(model.outputs) == 1
 
@@ -47,7 +64,11 @@ class CallPlan:
         """
         given = list(arguments)
         arguments.clear()
-        inputs = [read(given) for read in self._readers]
+        inputs, taken = self._parameters.inputs(given)
+        moving = []
+        for slot, read in self._moving:
+            inputs[slot] = tensor = read(given)
+            moving.append(tensor)
         main, _ = self.model.entry()
         use_threads(self.model.threads)
         try:
@@ -56,17 +77,9 @@ class CallPlan:
             raise run_error(fault, self.name) from fault
         outputs = [raw] if self._single else list(raw)
         outputs = [o if isinstance(o, torch.Tensor) else torch.from_dlpack(o) for o in outputs]
-        return self._finish(given, inputs, outputs)
+        return self._finish(given, _unshared(outputs, moving, taken))
 
-    def _finish(
-        self, given: list[Any], inputs: list[torch.Tensor], outputs: list[torch.Tensor]
-    ) -> list[Any]:
-        taken = {tensor.data_ptr() for tensor in inputs}
-        for place, tensor in enumerate(outputs):
-            address = tensor.data_ptr()
-            if address in taken and tensor.numel():
-                outputs[place] = tensor.clone()
-            taken.add(address)
+    def _finish(self, given: list[Any], outputs: Sequence[torch.Tensor]) -> list[Any]:
         finished: list[Any] = []
         for result in self._results:
             if result.kind == "none":
@@ -85,7 +98,20 @@ class CallPlan:
         return finished
 
 
-def _reader(argument: Argument) -> Callable[[list[Any]], torch.Tensor]:
+def _unshared(
+    outputs: list[torch.Tensor], inputs: Sequence[torch.Tensor], fixed: Collection[int]
+) -> list[torch.Tensor]:
+    """Copy each output that lies where an input, a parameter or another output does."""
+    taken = {tensor.data_ptr() for tensor in inputs}
+    for place, tensor in enumerate(outputs):
+        address = tensor.data_ptr()
+        if (address in taken or address in fixed) and tensor.numel():
+            outputs[place] = tensor.clone()
+        taken.add(address)
+    return outputs
+
+
+def _reader(argument: Argument) -> Read:
     """Return what takes one parameter of the compiled function out of the graph's arguments."""
     place, order, compact = argument.place, argument.order, argument.compact
     if argument.kind == "size":

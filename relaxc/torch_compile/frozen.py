@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,36 +16,55 @@ Build = Callable[[Mapping[int, torch.Tensor]], CallPlan]
 # After so many versions parameters are taken as arguments: they are being trained.
 MOST_VERSIONS = 3
 
+_ADDRESS, _VERSION = torch.Tensor.data_ptr, operator.attrgetter("_version")
+
 
 class FrozenGraph:
     """A compiled graph that holds its parameters, and checks at each call that they are the same.
 
-    torch counts the changes of a tensor (`_version`) but for those made through `.data`.
+    torch counts the changes of a tensor (`_version`) but for those made through `.data`, and those
+    of tensors made in inference mode, which stay arguments.
     """
 
     def __init__(self, build: Build, places: Sequence[int]) -> None:
         """Compile by `build`, which takes constants by place; `places` are the parameters'."""
         self._boxed_call = True
         self._build, self._places = build, tuple(places)
-        self._plan: CallPlan | None = None
-        self._state: tuple[tuple[int, int], ...] = ()
+        self._compiled: tuple[CallPlan | None, tuple[Any, ...]] = None, ()
+        self._constants: dict[int, torch.Tensor] = {}
         self._versions = 0
+        self._lock = threading.Lock()
 
     def __call__(self, arguments: list[Any]) -> list[Any]:
         """Run the graph with the parameters as they are now."""
-        if self._versions <= MOST_VERSIONS:
-            state = tuple(
-                (arguments[place].data_ptr(), arguments[place]._version) for place in self._places
-            )
-            if state != self._state:
-                self._versions += 1
-                frozen = self._versions <= MOST_VERSIONS
-                constants = {p: arguments[p].detach() for p in self._places} if frozen else {}
-                with torch.no_grad():
-                    self._plan = self._build(constants)
-                self._state = state
-        assert self._plan is not None
-        return self._plan(arguments)
+        plan, state = self._compiled
+        if plan is None or (self._versions <= MOST_VERSIONS and state != self._now(arguments)):
+            with self._lock:
+                plan = self._compile(arguments)
+        return plan(arguments)
+
+    def _now(self, arguments: list[Any]) -> tuple[Any, ...]:
+        parameters = [arguments[place] for place in self._places]
+        return (*map(_ADDRESS, parameters), *map(_VERSION, parameters))
+
+    def _compile(self, arguments: list[Any]) -> CallPlan:
+        plan, state = self._compiled
+        if plan is None:
+            self._places = tuple(p for p in self._places if not arguments[p].is_inference())
+        now = self._now(arguments)
+        if plan is not None and state == now:
+            return plan  # another thread was faster
+        self._versions += 1
+        # They are kept: memory that is freed could be given to another parameter.
+        self._constants = (
+            {place: arguments[place].detach() for place in self._places}
+            if self._versions <= MOST_VERSIONS
+            else {}
+        )
+        with torch.no_grad():
+            plan = self._build(self._constants)
+        self._compiled = plan, now
+        return plan
 
 
 def parameter_places(graph: torch.fx.GraphModule) -> list[int]:

@@ -92,13 +92,19 @@ class GraphCache:
 
 
 def _graph_text(graph: torch.fx.GraphModule) -> str:
-    """Return the graph's operators, arguments and types as text, its nodes numbered in order."""
+    """Return the graph's operators, arguments and types as text, its nodes numbered in order.
+
+    Graphs that operators hold, the branches of a `torch.cond`, follow in the order of their names.
+    """
     numbers = {node: number for number, node in enumerate(graph.graph.nodes)}
     lines = []
     for node, number in numbers.items():
         args = torch.fx.node.map_arg((node.args, dict(node.kwargs)), lambda n: f"%{numbers[n]}")
         target = node.target if node.op in ("call_function", "get_attr") else node.op
         lines.append(f"%{number} = {target}{args}: {_type_text(node.meta.get('val'))}")
+    for name, inner in sorted(graph.named_children()):
+        if isinstance(inner, torch.fx.GraphModule):
+            lines += [f"graph {name}", _graph_text(inner)]
     return "\n".join(lines)
 
 

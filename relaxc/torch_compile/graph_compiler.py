@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch._dynamo.backends.common import aot_autograd
 
-from frontends.torch.captured_graph import import_captured_graph
+from frontends.torch.captured_graph import CapturedGraph
 from frontends.torch.export_program import decompositions, keep_composites_whole
 from relaxc.compiler import compile_imported, running_phase
 from relaxc.errors import RelaxcError
@@ -34,8 +34,8 @@ def compile_graph(
     needs_gradient = torch.is_grad_enabled() and any(
         isinstance(value, torch.Tensor) and value.requires_grad for value in example_inputs
     )
-    frozen = [] if needs_gradient else parameter_places(graph_module)
-    compiler = _Compiler(chosen, frozen if chosen.freeze else [])
+    parameters = [] if needs_gradient else parameter_places(graph_module)
+    compiler = _Compiler(chosen, parameters)
     trace = aot_autograd(
         fw_compiler=compiler.compile,
         bw_compiler=compiler.compile,
@@ -49,8 +49,9 @@ def compile_graph(
 class _Compiler:
     """Compiles the functional graphs that AOTAutograd makes of one captured graph."""
 
-    def __init__(self, options: BackendOptions, frozen: Sequence[int]) -> None:
-        self.options, self.frozen = options, frozen
+    def __init__(self, options: BackendOptions, parameters: Sequence[int]) -> None:
+        """`parameters` are the places of arguments that stay from call to call."""
+        self.options, self.parameters = options, parameters
         self.cache = GraphCache(options)
 
     def compile(self, graph: torch.fx.GraphModule, _inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -61,10 +62,10 @@ class _Compiler:
             return eager(graph)  # nothing to compute
         try:
             with _unpatched():
-                if self.frozen:
+                if self.options.freeze and self.parameters:
                     return FrozenGraph(
                         lambda constants: self._build(graph, constants, name, operators),
-                        self.frozen,
+                        self.parameters,
                     )
                 return self._build(graph, {}, name, operators)
         except RelaxcError as fault:
@@ -81,15 +82,17 @@ class _Compiler:
         operators: int,
     ) -> CallPlan:
         with running_phase("import"):
-            captured = import_captured_graph(graph, constants, name)
+            captured = CapturedGraph(graph, constants)
         key = self.cache.key(graph, constants)
         model = self.cache.load(key)
         outcome = "cached" if model is not None else "compiled"
         if model is None:
-            model = compile_imported(captured.model, **self.options.compile_options())
+            with running_phase("import"):
+                imported = captured.import_model(name)
+            model = compile_imported(imported, **self.options.compile_options())
             self.cache.save(key, model)
         record(GraphRecord(name, outcome, "", operators, model))
-        return CallPlan(model, captured.arguments, captured.results, name)
+        return CallPlan(model, captured.arguments, captured.results, name, self.parameters)
 
 
 def eager(graph: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:

@@ -264,3 +264,107 @@ def test_random_operators_follow_torchs_seed():
     torch.manual_seed(1)
     assert torch.equal(first, fast(x))
     assert not torch.equal(first, second)
+
+
+@torch.no_grad()
+def test_a_parameter_is_converted_again_only_where_its_memory_moved(monkeypatch):
+    from relaxc.torch_compile import held_parameters
+
+    converted = []
+    plain = held_parameters._converted
+    monkeypatch.setattr(held_parameters, "_converted", lambda t: converted.append(t) or plain(t))
+    module, x = nn.Linear(4, 3).eval(), torch.randn(2, 4)
+    fast = compiled(module)
+    moves = [
+        lambda: None,
+        lambda: module.weight.mul_(2),
+        lambda: setattr(module.weight, "data", torch.randn(3, 4)),
+        lambda: setattr(module.weight, "data", torch.randn(13)[1:].view(3, 4)),  # not aligned
+        lambda: module.weight.data.add_(1),
+        lambda: setattr(module, "weight", nn.Parameter(torch.randn(3, 4))),
+    ]
+    counts = []
+    for move in moves:
+        move()
+        close(fast(x), module(x))
+        close(fast(x), module(x))
+        counts.append(len(converted))
+    assert counts == [2, 2, 4, 5, 5, 7]
+    assert outcomes() == ["compiled"]
+
+
+@torch.no_grad()
+def test_frozen_parameters_that_are_replaced_are_seen():
+    """Memory of a parameter that is gone may be given to the next one."""
+    module, x = nn.Linear(4, 3).eval(), torch.randn(2, 4)
+    fast = compiled(module, freeze=True)
+    for _ in range(6):
+        module.weight = nn.Parameter(torch.randn(3, 4))
+        close(fast(x), module(x))
+
+
+def test_parameters_made_in_inference_mode_are_not_frozen():
+    with torch.inference_mode():
+        module, x = nn.Linear(4, 3).eval(), torch.randn(2, 4)
+        fast = compiled(module, freeze=True)
+        for _ in range(2):
+            close(fast(x), module(x))
+            module.weight.mul_(2)  # not counted
+
+
+@torch.no_grad()
+def test_a_cached_graph_is_not_imported(tmp_path, monkeypatch):
+    from frontends.torch.captured_graph import CapturedGraph
+
+    module, x = small_net(), torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last)
+    want = compiled(module, cache_dir=str(tmp_path))(x)
+    torch._dynamo.reset()
+    monkeypatch.setattr(CapturedGraph, "import_model", None)
+    close(compiled(module, cache_dir=str(tmp_path))(x), want)
+    assert outcomes() == ["compiled", "cached"]
+
+
+@torch.no_grad()
+def test_branches_are_part_of_the_key(tmp_path):
+    def choose(factor):
+        def function(x):
+            return torch.cond(x.sum() > 0, lambda x: x * factor, lambda x: x - factor, (x,))
+
+        return function
+
+    for factor in (2.0, 3.0):
+        torch._dynamo.reset()
+        close(
+            compiled(choose(factor), cache_dir=str(tmp_path))(torch.ones(2)), torch.ones(2) * factor
+        )
+
+
+@torch.no_grad()
+def test_threads_call_one_compiled_module():
+    import threading
+
+    module, x = small_net(), torch.randn(2, 3, 8, 8)
+    fast, want, errors = compiled(module), module(x), []
+
+    def call():
+        with torch.no_grad():
+            errors.extend(float((fast(x) - want).abs().max()) for _ in range(10))
+
+    threads = [threading.Thread(target=call) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(errors) == 30 and max(errors) < 1e-5
+
+
+@torch.no_grad()
+def test_compiled_modules_are_copied_and_pickled():
+    import copy
+    import pickle
+
+    module, x = nn.Linear(4, 3).eval(), torch.randn(2, 4)
+    fast = compiled(module)
+    fast(x)
+    for twin in (copy.deepcopy(fast), pickle.loads(pickle.dumps(fast))):
+        close(twin(x), module(x))
