@@ -22,9 +22,12 @@ _ALIGNMENT = 64  # bytes; tvm.runtime allocates with it and LLVM code generation
 
 
 def order_arguments(
-    specs: Sequence[TensorSpec], args: Sequence[Any], named: Mapping[str, Any]
+    specs: Sequence[TensorSpec],
+    args: Sequence[Any],
+    named: Mapping[str, Any],
+    bound: Mapping[str, Any],
 ) -> list[Any]:
-    """Return one value per input, in order.
+    """Return one value per input, in order; `bound` are those of inputs that are not given.
 
     Raises:
         InvalidInput: If there are too many values, or one is unknown, missing or given twice.
@@ -42,10 +45,10 @@ def order_arguments(
         if name in values:
             raise InvalidInput(f"input {name!r} is given by position and by name", tensor=name)
         values[name] = value
-    missing = [name for name in names if name not in values]
+    missing = [name for name in names if name not in values and name not in bound]
     if missing:
         raise InvalidInput(f"missing input: {', '.join(missing)}", tensor=missing[0])
-    return [values[name] for name in names]
+    return [values[name] if name in values else bound[name] for name in names]
 
 
 def kind_of(value: Any) -> str:

@@ -14,8 +14,10 @@ from frontends.imported_model import TensorSpec
 from relaxc.artifact import Metadata, check_cpu, save_artifact
 from relaxc.bind_inputs import check_input, from_tensor, kind_of, order_arguments, to_tensor
 from relaxc.bound_outputs import BoundOutputs
+from relaxc.bound_parameters import BoundParameter, bound_parameters
 from relaxc.buckets import Buckets, crop, entry_name, pad
 from relaxc.errors import IncompatibleArtifact, InvalidInput
+from relaxc.pickled_model import model_from_bytes, model_to_bytes
 from relaxc.report import Report
 from relaxc.run_fault import run_error
 from relaxc.stored_elements import from_stored, to_stored
@@ -41,16 +43,22 @@ class CompiledModel:
             path: The file the module was loaded from, if it was.
             keep: What must live as long as the model.
         """
-        self._keep = keep
+        self._kept = [keep]
         self._executable, self._metadata, self._path = executable, metadata, path
         self._local = threading.local()
         self._lock = threading.Lock()
         self._module: Any = None
+        self._parameters: dict[str, Any] = {}
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
         """Name, shape (symbolic dimensions by name) and dtype of each input."""
         return self._metadata.inputs
+
+    @property
+    def parameters(self) -> tuple[TensorSpec, ...]:
+        """Those of `inputs` that are parameters or buffers, by `compile(keep_params=True)`."""
+        return tuple(spec for spec in self.inputs if spec.is_parameter)
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
@@ -101,10 +109,13 @@ class CompiledModel:
                 usable as before.
             IncompatibleArtifact: If this machine lacks the device the model was compiled for.
         """
-        values = order_arguments(self.inputs, args, named)
+        values = order_arguments(self.inputs, args, named, self._parameters)
         kinds: list[str] = []
         sizes: dict[str, tuple[int, str]] = {}
         for spec, value in zip(self.inputs, values, strict=True):
+            if isinstance(value, BoundParameter):
+                kinds.append("parameter")
+                continue
             try:
                 kinds.append(kind_of(value))
             except InvalidInput as fault:
@@ -121,7 +132,9 @@ class CompiledModel:
             kinds = [kind_of(value) for value in values]
         main, device = self._machine("main" if bucket is None else entry_name(bucket))
         tensors = [
-            to_tensor(to_stored(value, k, spec.dtype), k, device)
+            value.tensor(device)
+            if isinstance(value, BoundParameter)
+            else to_tensor(to_stored(value, k, spec.dtype), k, device)
             for value, k, spec in zip(values, kinds, self.inputs, strict=True)
         ]
         use_threads(self.threads)
@@ -147,6 +160,22 @@ class CompiledModel:
         inputs' dtypes and shapes. Nothing checks that.
         """
         return self._machine("main")
+
+    def bind_parameters(self, source: Any) -> None:
+        """Give the inputs that are parameters, for all calls of all threads from here on.
+
+        A parameter whose memory the compiled code can read, on the CPU, contiguous and aligned, is
+        not copied: a change in place, as an optimizer makes it, is seen by the next call. Bind
+        again after giving a module other tensors. A call may still give one of them by its name.
+
+        Args:
+            source: The module, or a mapping from names such as its `state_dict()`; it may hold more
+                than the model takes.
+
+        Raises:
+            InvalidInput: If one is missing or does not fit.
+        """
+        self._parameters = bound_parameters(self.parameters, source)
 
     def bind_outputs(self, *args: Any, **named: Any) -> None:
         """Have this thread's calls write outputs into arrays of the caller, and return these.
@@ -176,6 +205,18 @@ class CompiledModel:
             InvalidInput: If the path cannot be written.
         """
         return save_artifact(self._executable, self._metadata, Path(path), self._path)
+
+    def keep(self, what: Any) -> None:
+        """Have something live as long as the model."""
+        self._kept.append(what)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CompiledModel:
+        """Return the model itself: nothing that a caller changes in one belongs to it alone."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the model as the file that `save` writes; what is bound is left out."""
+        return model_from_bytes, (model_to_bytes(self),)
 
     def __repr__(self) -> str:
         """Show the signature and the target."""
@@ -217,7 +258,8 @@ class CompiledModel:
         return device
 
 
-def _output_kind(kinds: Sequence[str]) -> str:
+def _output_kind(every: Sequence[str]) -> str:
+    kinds = [kind for kind in every if kind != "parameter"]
     if not kinds or all(kind == "numpy" for kind in kinds):
         return "numpy"
     return "torch" if "torch" in kinds else "dlpack"

@@ -21,7 +21,7 @@ from relaxc.artifact import Metadata, installed_tvm_version, isa_features
 from relaxc.buckets import Buckets, entry_name, fix_sizes, name_buckets, split_buckets
 from relaxc.compiled_model import CompiledModel
 from relaxc.errors import CompileError, InvalidModel, RelaxcError
-from relaxc.options import check_options, is_onnx, prepare_dump_dir
+from relaxc.options import check_options, is_onnx, is_torch, prepare_dump_dir
 from relaxc.progress import Progress, phase_progress
 from relaxc.report import Report
 from relaxc.targets import resolve_target, target_dict
@@ -39,6 +39,7 @@ def compile(  # the name is the public API's
     target: str | Mapping[str, Any] | Target = "llvm",
     precision: str = "float32",
     dynamic_shapes: Any = None,
+    keep_params: bool = False,
     threads: int | None = None,
     debug: bool = False,
     passes: Pipeline | None = None,
@@ -50,7 +51,7 @@ def compile(  # the name is the public API's
     Args:
         source: Path of an ONNX file, an `onnx.ModelProto`, a `torch.nn.Module`, a
             `torch.export.ExportedProgram`, or a `tvm.IRModule` with a function `main`.
-        example_inputs: Inputs to trace a `torch.nn.Module` with.
+        example_inputs: Arguments to trace a `torch.nn.Module` with: a tuple, or a dict by name.
         target: "llvm" (this machine), "cuda", or any TVM target or target dict; the device need
             not be present.
         precision: "float32" may regroup floating-point operations; "strict" applies only those
@@ -61,6 +62,10 @@ def compile(  # the name is the public API's
             (`"batch<=32"` promises an upper bound, so that its memory is planned), a number fixes
             it, a list compiles a version for each of its sizes next to the symbolic one
             (`relaxc.buckets`). For a `torch.nn.Module` it is what `torch.export` takes.
+        keep_params: Have the parameters and buffers of a `torch.nn.Module` be inputs instead of
+            constants: after the module's own inputs, parameters first, in the order and by the
+            names that the module has. `CompiledModel.bind_parameters` gives them once for all
+            calls.
         threads: Threads to schedule for and to run with; all available cores by default.
         debug: Verify more and trade speed for it.
         passes: The pipeline; `relax_passes.pipeline.default_pipeline()` by default.
@@ -75,7 +80,7 @@ def compile(  # the name is the public API's
         UnsupportedOperator: If it uses operators that relaxc does not know.
         CompileError: If a phase fails; the cause is chained.
     """
-    check_options(source, precision, dynamic_shapes, threads, passes)
+    check_options(source, precision, dynamic_shapes, threads, passes, keep_params)
     lists = split_buckets(dynamic_shapes) if is_onnx(source) else {}
     count = threads or available_cores()
     resolved = resolve_target(target, count)
@@ -83,7 +88,7 @@ def compile(  # the name is the public API's
     clock = _PhaseClock()
     with phase_progress(progress) as show:
         with clock.phase("import"):
-            imported = import_source(source, example_inputs, dynamic_shapes)
+            imported = import_source(source, example_inputs, dynamic_shapes, keep_params)
             buckets, names = name_buckets(imported, lists)
             versions = {
                 entry_name(sizes): import_source(
@@ -124,7 +129,10 @@ def compile_imported(
 
 
 def import_source(
-    source: Any, example_inputs: Any = None, dynamic_shapes: Any = None
+    source: Any,
+    example_inputs: Any = None,
+    dynamic_shapes: Any = None,
+    keep_params: bool = False,
 ) -> ImportedModel:
     """Turn any supported source into a Relax graph.
 
@@ -144,12 +152,12 @@ def import_source(
         from frontends.onnx import import_onnx
 
         return import_onnx(source, dynamic_shapes=dynamic_shapes)
-    # A torch.nn.Module's class is usually the user's own, so its bases tell what it is.
-    bases = {f"{cls.__module__}.{cls.__qualname__}" for cls in type(source).__mro__}
-    if bases & {"torch.nn.modules.module.Module", "torch.export.exported_program.ExportedProgram"}:
+    if is_torch(source):
         from frontends.torch import import_torch
 
-        return import_torch(source, example_inputs, dynamic_shapes=dynamic_shapes)
+        return import_torch(
+            source, example_inputs, dynamic_shapes=dynamic_shapes, keep_params=keep_params
+        )
     raise InvalidModel(
         "expected a path, an onnx.ModelProto, a torch.nn.Module, an ExportedProgram or a "
         f"tvm.IRModule, got {type(source).__name__}"

@@ -15,7 +15,12 @@ PRECISIONS = ("float32", "strict")
 
 
 def check_options(
-    source: Any, precision: Any, dynamic_shapes: Any, threads: Any, passes: Any
+    source: Any,
+    precision: Any,
+    dynamic_shapes: Any,
+    threads: Any,
+    passes: Any,
+    keep_params: Any = False,
 ) -> None:
     """Refuse options of a wrong value or type before anything runs.
 
@@ -28,6 +33,13 @@ def check_options(
         raise InvalidInput(f"unknown precision {precision!r}, expected one of {PRECISIONS}")
     if threads is not None and (not isinstance(threads, int) or threads < 1):
         raise InvalidInput(f"threads must be a positive number, got {threads!r}")
+    if not isinstance(keep_params, bool):
+        raise InvalidInput(f"keep_params must be True or False, got {keep_params!r}")
+    if keep_params and not is_torch(source):
+        raise InvalidInput(
+            "keep_params is for a torch.nn.Module or an ExportedProgram: weights of other models "
+            "are constants"
+        )
     if passes is not None and not isinstance(passes, Pipeline):
         raise InvalidInput(f"passes must be a Pipeline, got {type(passes).__name__}")
     if dynamic_shapes is None:
@@ -48,6 +60,17 @@ def check_options(
                 f"dynamic_shapes: the dimensions are a dict by axis or a list, not {dims!r}",
                 tensor=str(name),
             )
+
+
+def is_torch(source: Any) -> bool:
+    """Tell whether a source goes to the PyTorch frontend."""
+    # A torch.nn.Module's class is usually the user's own, so its bases tell what it is.
+    bases = {f"{cls.__module__}.{cls.__qualname__}" for cls in type(source).__mro__}
+    torch_kinds = {
+        "torch.nn.modules.module.Module",
+        "torch.export.exported_program.ExportedProgram",
+    }
+    return bool(bases & torch_kinds)
 
 
 def is_onnx(source: Any) -> bool:

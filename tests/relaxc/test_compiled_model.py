@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -159,3 +162,14 @@ def test_threads_share_one_model(pair_model: CompiledModel) -> None:
 
 def test_repr_shows_the_signature(pair_model: CompiledModel) -> None:
     assert "a: float32[batch, 4]" in repr(pair_model) and "llvm" in repr(pair_model)
+
+
+def test_a_model_is_pickled_with_its_code(square_model: CompiledModel, tmp_path: Path) -> None:
+    twin = pickle.loads(pickle.dumps(square_model))
+    x = np.arange(6, dtype="float32").reshape(2, 3)
+    np.testing.assert_array_equal(twin(x), x * x)
+    assert twin.save(tmp_path / "again.so").exists()
+
+
+def test_a_deep_copy_is_the_model_itself(square_model: CompiledModel) -> None:
+    assert copy.deepcopy([square_model])[0] is square_model
