@@ -3,7 +3,8 @@
     python tutorials/09_pytorch_export.py
 
 A small module with a mask, an in-place write and a counter. Each step prints what became of it:
-torch's exported graph, the core ATen operators, the Relax graph, and the compiled model.
+torch's exported graph, the core ATen operators, the Relax graph, and the compiled model. Then
+parameters that stay inputs, and loops and branches that the data decides.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 import torch
 from stage_printing import columns, show, title
 from torch import nn
+from torch._higher_order_ops import while_loop
 
 import relaxc
 from frontends.torch import import_torch
@@ -77,7 +79,40 @@ def main() -> int:
         if error > 1e-5 or not torch.equal(kept, want["kept"]) or calls != expected.calls:
             return 1
 
-    title("5. What has no converter is listed at once, with your own lines")
+    title("5. Parameters as inputs: bound once, and a change in place is seen")
+    layer = nn.Linear(4, 3).eval()
+    model = relaxc.compile(layer, (x,), keep_params=True)
+    columns([(s.name, s.shape, s.is_parameter) for s in model.inputs],
+            "input", "shape", "parameter")  # fmt: skip
+    model.bind_parameters(layer)
+    with torch.no_grad():
+        layer.weight.mul_(2)
+        error = (model(x) - layer(x)).abs().max().item()
+    print(f"\nthe weight doubled after it was bound: error {error:.1e}")
+    if error > 1e-5:
+        return 1
+
+    title("6. Control flow: torch.cond is an If of two functions, a while_loop a recursive one")
+
+    class Halve(nn.Module):
+        """Halves rows until they are small; negative ones become zero."""
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            (small,) = while_loop(lambda x: x.abs().sum() > 1, lambda x: (x / 2,), (x,))
+            return torch.cond(x.sum() > 0, lambda x: x * 1, lambda x: x * 0, (small,))
+
+    imported = import_torch(Halve().eval(), (x,))
+    names = [var.name_hint for var in imported.module.get_global_vars()]
+    print("    functions:", ", ".join(sorted(name for name in names if "steps" not in name)))
+    halve = relaxc.compile(Halve().eval(), (x,))
+    for scale in (0.01, 100.0, -100.0):
+        want = Halve()(x.abs() * scale)
+        error = (halve(x.abs() * scale) - want).abs().max().item()
+        print(f"    rows * {scale}: error {error:.1e}")
+        if error > 1e-5:
+            return 1
+
+    title("7. What has no converter is listed at once, with your own lines")
 
     class Spectrum(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

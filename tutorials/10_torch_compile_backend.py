@@ -3,13 +3,15 @@
     python tutorials/10_torch_compile_backend.py
 
 Shows the graphs of a function with a graph break, a recompilation that turns a size symbolic,
-parameters that change, frozen ones, a fall back to eager, and how to look for a wrong number.
+parameters that change, graphs kept on disk, frozen parameters, a fall back to eager, and how to
+look for a wrong number.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
+import tempfile
 
 import torch
 from stage_printing import columns, title
@@ -55,7 +57,20 @@ def main() -> int:
     if error > 1e-5:
         return 1
 
-    title('3. mode="max-autotune" freezes them: fewer inputs, and one compilation for each change')
+    title("3. Compiled graphs on disk: a new process finds them by the graph, not by the weights")
+    with tempfile.TemporaryDirectory() as folder:
+        for factor in (1.0, 3.0):
+            torch._dynamo.reset()  # what a new process begins with
+            module[2].weight.mul_(factor)
+            kept = torch.compile(module, backend=backend, options={"cache_dir": folder})
+            error = (kept(x) - module(x)).abs().max().item()
+            print(f"    weight * {factor}: {compiled_graphs()[-1].outcome}, error {error:.1e}")
+            if error > 1e-5:
+                return 1
+    if compiled_graphs()[-1].outcome != "cached":
+        return 1
+
+    title('4. mode="max-autotune" freezes them: fewer inputs, and one compilation for each change')
     torch._dynamo.reset()
     frozen = torch.compile(module, backend=backend, mode="max-autotune")
     for factor in (1.0, 0.5):
@@ -66,7 +81,7 @@ def main() -> int:
             return 1
     graphs()
 
-    title("4. A graph break: two graphs, and Python in between")
+    title("5. A graph break: two graphs, and Python in between")
 
     def broken(x: torch.Tensor) -> torch.Tensor:
         y = x.softmax(-1)
@@ -77,12 +92,12 @@ def main() -> int:
     error = (torch.compile(broken, backend=backend)(x) - broken(x)).abs().max().item()
     print(f"    {len(compiled_graphs()) - before} graphs, error {error:.1e}")
 
-    title("5. What cannot be compiled is left to eager, with a reason; strict raises it")
+    title("6. What cannot be compiled is left to eager, with a reason; strict raises it")
     spectrum = torch.compile(torch.linalg.eigvalsh, backend=backend)
     spectrum(torch.eye(3))
     graphs()
 
-    title("6. Staged debugging: torch's eager backends first, then relaxc without a pass")
+    title("7. Staged debugging: torch's eager backends first, then relaxc without a pass")
     from relax_passes.pipeline import default_pipeline
 
     stages = {

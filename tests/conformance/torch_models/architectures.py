@@ -1,4 +1,4 @@
-"""Small configurations of 31 architectures: two layers, narrow, seeded random weights."""
+"""Small configurations of 32 architectures: two layers, narrow, seeded random weights."""
 
 from __future__ import annotations
 
@@ -43,13 +43,18 @@ _STAGES = {"hidden_sizes": [8, 16], "depths": [1, 1]}
 
 @dataclass(frozen=True)
 class Architecture:
-    """One model: its class, its configuration's class and arguments, and what it is called with."""
+    """One model: its class, its configuration's class and arguments, and what it is called with.
+
+    `calibrated` draws weights at 1 / sqrt(fan-in), and has batch norms take the statistics of the
+    input: where there are many layers, what the class sets has activations vanish.
+    """
 
     model: str
     config: str
     settings: dict[str, Any]
     inputs: str = "ids"
     part: str = ""
+    calibrated: bool = False
 
     def build(self) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
         """Return the module in eval mode, and inputs; both are the same in every process."""
@@ -60,7 +65,10 @@ class Architecture:
         module = getattr(transformers, self.model)(config).eval()
         if self.part:
             module = getattr(module, self.part)
-        return FirstOutput(module, self.inputs).eval(), _INPUTS[self.inputs]()
+        whole, inputs = FirstOutput(module, self.inputs).eval(), _INPUTS[self.inputs]()
+        if self.calibrated:
+            _calibrate(whole, inputs)
+        return whole, inputs
 
 
 class FirstOutput(torch.nn.Module):
@@ -75,6 +83,21 @@ class FirstOutput(torch.nn.Module):
         """Return the model's first output."""
         given = dict(zip(self.names, tensors, strict=True))
         return self.model(**given, return_dict=False)[0]
+
+
+@torch.no_grad()
+def _calibrate(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+    """Give weights and batch norms the scale that training would give them."""
+    for weight in module.parameters():
+        if weight.ndim > 1:
+            torch.nn.init.normal_(weight, std=weight[0].numel() ** -0.5)
+    norms = [m for m in module.modules() if isinstance(m, torch.nn.BatchNorm2d)]
+    for norm in norms:
+        torch.nn.init.ones_(norm.weight)
+        norm.momentum = 1.0
+        norm.train()
+    module(*inputs)
+    module.eval()
 
 
 def _ids() -> tuple[torch.Tensor, ...]:
@@ -122,7 +145,8 @@ ARCHITECTURES: dict[str, Architecture] = {
     ),
     "efficientnet": Architecture(
         "EfficientNetModel", "EfficientNetConfig",
-        {"width_coefficient": 0.25, "depth_coefficient": 0.25, "hidden_dim": 64}, "large image",
+        {"width_coefficient": 0.25, "depth_coefficient": 0.25, "hidden_dim": 320}, "large image",
+        calibrated=True,
     ),
     "electra": Architecture("ElectraModel", "ElectraConfig", {**_TEXT, "embedding_size": 16}),
     "gemma": Architecture("GemmaModel", "GemmaConfig", {**_DECODER, "head_dim": 8}),
@@ -140,7 +164,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "mobilevit": Architecture(
         "MobileViTModel", "MobileViTConfig",
         {"hidden_sizes": [16, 24, 32], "neck_hidden_sizes": [8, 8, 16, 16, 24, 32, 48],
-         "num_attention_heads": 4, "image_size": 64}, "large image",
+         "num_attention_heads": 4, "image_size": 64}, "large image", calibrated=True,
     ),
     "opt": Architecture(
         "OPTModel", "OPTConfig",
