@@ -32,7 +32,7 @@ class ZooModel:
     build: Callable[[], Any]
     inputs: Callable[[int], Example]
     input_names: tuple[str, ...]
-    output: str  # the attribute of the Hugging Face output that is the answer
+    output: str | None  # the attribute of the output that is the answer; None: it is a tensor
 
 
 def _image(size: int, channels: int = 3) -> Callable[[int], Example]:
@@ -66,6 +66,8 @@ def _catalogue() -> dict[str, ZooModel]:
     """Return every built model by name; imports transformers, which takes seconds."""
     import torch
     import transformers as hf
+
+    from benchmarks import convolutional_networks as networks
 
     image, pixels = ("pixel_values",), "logits"
     bert = hf.BertConfig()
@@ -132,6 +134,22 @@ def _catalogue() -> dict[str, ZooModel]:
             image,
             pixels,
         ),
+        "regnet_y": ZooModel(  # RegNetY-400MF: grouped convolutions, squeeze-and-excitation
+            lambda: hf.RegNetForImageClassification(
+                hf.RegNetConfig(
+                    hidden_sizes=[48, 104, 208, 440],
+                    depths=[1, 3, 6, 6],
+                    groups_width=8,
+                    num_labels=1000,
+                )
+            ),
+            _image(224),
+            image,
+            pixels,
+        ),
+        "squeezenet": ZooModel(networks.SqueezeNet, _image(224), image, None),
+        "densenet121": ZooModel(networks.DenseNet, _image(224), image, None),
+        "inception": ZooModel(networks.Inception, _image(299), image, None),
         "vit_b16": ZooModel(
             lambda: hf.ViTForImageClassification(hf.ViTConfig(num_labels=1000)),
             _image(224),
@@ -183,6 +201,10 @@ BUILT = (
     "mobilenet_v2",
     "efficientnet_b0",
     "convnext_tiny",
+    "regnet_y",
+    "squeezenet",
+    "densenet121",
+    "inception",
     "vit_b16",
     "swin_tiny",
     "bert_base",
@@ -261,9 +283,12 @@ def _trained_path(name: str) -> Path:
     return path
 
 
-def _plain(bare: Any, input_names: tuple[str, ...], output: str) -> torch.nn.Module:
+def _plain(bare: Any, input_names: tuple[str, ...], output: str | None) -> torch.nn.Module:
     """Wrap a Hugging Face module so that it takes tensors by position and returns one tensor."""
     import torch
+
+    if output is None:
+        return bare
 
     class Plain(torch.nn.Module):
         def __init__(self) -> None:
@@ -358,7 +383,7 @@ def _export(name: str, path: Path) -> None:
 
     module, example = torch_model(name)
     input_names = list(_catalogue()[name].input_names)
-    output_names = [_catalogue()[name].output]
+    output_names = [_catalogue()[name].output or "logits"]
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         written = Path(folder) / path.name
         kwargs: dict[str, Any] = {"input_names": input_names, "output_names": output_names}
