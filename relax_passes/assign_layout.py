@@ -15,11 +15,13 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.sym import Analyzer
 
-from relax_passes.analysis.pointwise import BINARY, UNARY
+from relax_passes.analysis.pointwise import BINARY, INFINITE_AT_ZERO, UNARY
 from relax_passes.blocked_layout import (
     Blocked,
     choose_block,
+    choose_even_block,
     dims_of,
+    fill_up,
     has_channels,
     is_one,
     pack_constant,
@@ -63,6 +65,8 @@ class _Walk(PyExprMutator):
         super().__init__(mod)
         self.log = ctx.log
         self.lanes = ctx.machine.lanes("float32")
+        # Zeros times infinity are NaN: what fills up a block may not meet what was infinite.
+        self.fills_up = ctx.precision != "strict"
         self.transforms = LayoutTransforms(self.builder_)
         self.weights = WeightPacking(self.builder_)
         self.convolutions = 0
@@ -70,7 +74,8 @@ class _Walk(PyExprMutator):
         # Versions of the values of the current dataflow block, by the old graph's variables.
         self.blocked: dict[relax.Var, Blocked] = {}
         self.only_blocked: set[relax.Var] = set()
-        self.packed: dict[tuple[tvm.ir.GenericConst, int, int], relax.Expr] = {}  # not kernels
+        # Constants that are not kernels, by block, channels and what fills up the last block.
+        self.packed: dict[tuple[tvm.ir.GenericConst, int, int, float], relax.Expr] = {}
         self.rules: dict[str, Callable[[tvm.ir.Call], Blocked | None]] = {
             "relax.nn.conv2d": self._conv2d,
             "relax.nn.conv2d_transpose": self._conv2d_transpose,
@@ -154,10 +159,13 @@ class _Walk(PyExprMutator):
             self.blocked[value] = made
         return made
 
-    def _operand(self, value: relax.Expr, like: Blocked) -> relax.Expr | None:
-        """Return an operand of a broadcasting operator in the layout of `like`."""
+    def _operand(self, value: relax.Expr, like: Blocked, fill: float = 0) -> relax.Expr | None:
+        """Return an operand of a broadcasting operator in the layout of `like`.
+
+        A constant's lanes past the last channel hold `fill`.
+        """
         if isinstance(value, tvm.ir.GenericConst):
-            return self._constant(value, like)
+            return self._constant(value, like, fill)
         if self._has_blocked(value) and self.blocked[value].channels == like.channels:
             return self._as_blocked(value, like.block).value
         plain = getattr(value.ty, "shape", None)
@@ -173,11 +181,13 @@ class _Walk(PyExprMutator):
             return None
         return self._as_blocked(value, like.block).value
 
-    def _constant(self, value: tvm.ir.GenericConst, like: Blocked) -> relax.Expr | None:
+    def _constant(
+        self, value: tvm.ir.GenericConst, like: Blocked, fill: float
+    ) -> relax.Expr | None:
         shape = static_shape(value)
         if shape is None or len(shape) > 4:
             return None
-        key = (value, like.block, like.channels)
+        key = (value, like.block, like.channels, fill)
         if key not in self.packed:
             array = array_of(value)
             if array.size == 1:
@@ -185,7 +195,7 @@ class _Walk(PyExprMutator):
             elif len(shape) >= 3 and shape[-3] not in (1, like.channels):
                 return None
             else:
-                self.packed[key] = constant_from(pack_constant(array, like.block))
+                self.packed[key] = constant_from(pack_constant(array, like.block, fill))
         return self.packed[key]
 
     # Rules ---------------------------------------------------------------------------------
@@ -207,19 +217,19 @@ class _Walk(PyExprMutator):
         if 0 in kernel:
             return None
         out_channels, per_group = kernel[:2]
+        stored_groups, kernel_in = groups, 0
         if groups > 1 and per_group == 1 and out_channels == groups:
-            out_block = in_block = choose_block(groups, self.lanes)
-            kernel_in = 1
+            in_block = self._block_of(data)
+            out_block, kernel_in = in_block, 1
+            stored_groups += fill_up(groups, in_block)
         elif groups > 1:
             # A block never straddles two groups.
-            in_block = kernel_in = choose_block(per_group, self.lanes)
-            out_block = choose_block(out_channels // groups, self.lanes)
+            in_block = choose_even_block(per_group, self.lanes)
+            out_block = choose_even_block(out_channels // groups, self.lanes)
         else:
-            in_block = choose_block(per_group, self.lanes)
-            if self._has_blocked(data):
-                in_block = self.blocked[data].block
-            kernel_in = in_block
-            out_block = choose_block(out_channels, self.lanes)
+            in_block = self._block_of(data)
+            out_block = self._choose_block(out_channels)
+        kernel_in = kernel_in or in_block
         x = self._as_blocked(data, in_block)
         out = self._emit(
             relax.op.nn.conv2d(
@@ -228,14 +238,24 @@ class _Walk(PyExprMutator):
                 strides=list(attrs.strides),
                 padding=list(attrs.padding),
                 dilation=list(attrs.dilation),
-                groups=groups,
+                groups=stored_groups,
                 data_layout=f"NCHW{in_block}c",
                 kernel_layout=f"OIHW{kernel_in}i{out_block}o",
                 out_layout=f"NCHW{out_block}c",
             )
         )
         self.convolutions += 1
-        return Blocked(out, out_block)
+        return Blocked(out, out_block, out_channels)
+
+    def _choose_block(self, channels: int) -> int:
+        choose = choose_block if self.fills_up else choose_even_block
+        return choose(channels, self.lanes)
+
+    def _block_of(self, data: relax.Expr) -> int:
+        """Return the block that a convolution's input has, or else is given."""
+        if self._has_blocked(data):
+            return self.blocked[data].block
+        return self._choose_block(int(dims_of(data)[1]))
 
     def _conv2d_transpose(self, call: tvm.ir.Call) -> Blocked | None:
         """Compute all phases by one convolution, then put each phase's pixels in place."""
@@ -263,13 +283,11 @@ class _Walk(PyExprMutator):
         out_dims: list[tvm.tirx.Expr],
     ) -> Blocked:
         n, channels, height, width = out_dims
-        block = choose_block(int(channels), self.lanes)
+        block = choose_even_block(int(channels), self.lanes)
         total = y.stride * x.stride * int(channels)
         # Few channels: all phases of a pixel share one vector, rather than one lane each.
         together = total <= self.lanes
-        in_block = choose_block(int(dims_of(data)[1]), self.lanes)
-        if self._has_blocked(data):
-            in_block = self.blocked[data].block
+        in_block = self._block_of(data)
         out_block = total if together else block
         packed = self.weights.phases(self.visit_expr(weight), y, x, in_block, out_block)
         conv = self.builder_.emit(
@@ -291,14 +309,16 @@ class _Walk(PyExprMutator):
         have = dims_of(out)[2:4]
         if any(begin) or not all(equal(e, h) for e, h in zip(end, have, strict=True)):
             out = self.builder_.emit(relax.op.strided_slice(out, [2, 3], begin, end))
-        return Blocked(out, block)
+        return Blocked(out, block, int(channels))
 
     def _unary(self, call: tvm.ir.Call) -> Blocked | None:
         if not self._has_blocked(call.args[0]):
             return None
         x = self.blocked[call.args[0]]
+        if x.is_filled_up and call.op.name in INFINITE_AT_ZERO:
+            return None
         args = [x.value, *call.args[1:]]
-        return Blocked(self._emit(tvm.ir.Call(call.op, args, call.attrs)), x.block)
+        return self._like(x, tvm.ir.Call(call.op, args, call.attrs))
 
     def _binary(self, call: tvm.ir.Call) -> Blocked | None:
         held = [self.blocked[a] for a in call.args if self._has_blocked(a)]
@@ -309,13 +329,21 @@ class _Walk(PyExprMutator):
         if not held:
             return None
         like = next((b for b in held if not b.is_pixel), held[0])
+        divides = call.op.name == "relax.divide"
+        by_constant = divides and isinstance(call.args[1], tvm.ir.GenericConst)
+        if like.is_filled_up and call.op.name in INFINITE_AT_ZERO and not by_constant:
+            return None
         args = []
         for arg in call.args:
-            operand = self._operand(arg, like)
+            operand = self._operand(arg, like, fill=1 if divides else 0)
             if operand is None:
                 return None
             args.append(operand)
-        return Blocked(self._emit(tvm.ir.Call(call.op, args, call.attrs)), like.block)
+        return self._like(like, tvm.ir.Call(call.op, args, call.attrs))
+
+    def _like(self, x: Blocked, value: relax.Expr) -> Blocked:
+        """Bind `value`, which has the channels of `x`."""
+        return Blocked(self._emit(value), x.block, x.channels)
 
     def _pool(self, call: tvm.ir.Call) -> Blocked | None:
         attrs = call.attrs
@@ -333,7 +361,7 @@ class _Walk(PyExprMutator):
             count_include_pad=bool(attrs.count_include_pad),
             layout=f"NCHW{x.block}c",
         )
-        return Blocked(self._emit(out), x.block)
+        return self._like(x, out)
 
     def _adaptive_pool(self, call: tvm.ir.Call) -> Blocked | None:
         if not self._has_blocked(call.args[0]) or str(call.attrs.layout) != "NCHW":
@@ -342,7 +370,7 @@ class _Walk(PyExprMutator):
         size = call.attrs.output_size
         size = None if size is None else [int(v) for v in size]
         out = relax.op.nn.adaptive_avg_pool2d(x.value, size, layout=f"NCHW{x.block}c")
-        return Blocked(self._emit(out), x.block)
+        return self._like(x, out)
 
     def _mean(self, call: tvm.ir.Call) -> Blocked | None:
         (data,) = call.args
@@ -353,7 +381,7 @@ class _Walk(PyExprMutator):
             return None
         x = self.blocked[data]
         out = relax.op.nn.adaptive_avg_pool2d(x.value, [1, 1], layout=f"NCHW{x.block}c")
-        return Blocked(self._emit(out), x.block)
+        return self._like(x, out)
 
     def _concat(self, call: tvm.ir.Call) -> Blocked | None:
         parts = call.args[0]
@@ -364,16 +392,20 @@ class _Walk(PyExprMutator):
         # Blocks of one size only: a value that does not divide would straddle blocks.
         if len(held) * 2 <= len(parts.fields):
             return None
-        block = held[0].block
+        block, channels = held[0].block, 0
         for part in parts.fields:
-            if not has_channels(part) or int(dims_of(part)[1]) % block != 0:
+            # Only the last block of all may be filled up.
+            if not has_channels(part) or channels % block != 0:
                 return None
             if self._has_blocked(part) and self.blocked[part].block != block:
                 return None
             if isinstance(part, tvm.ir.GenericConst):
                 return None
+            channels += int(dims_of(part)[1])
+        if channels % block and not self.fills_up:
+            return None
         values = [self._as_blocked(part, block).value for part in parts.fields]
-        return Blocked(self._emit(relax.op.concat(values, axis=1)), block)
+        return Blocked(self._emit(relax.op.concat(values, axis=1)), block, channels)
 
     def _slice(self, call: tvm.ir.Call) -> Blocked | None:
         place = slice_of_one_axis(call)
@@ -381,13 +413,14 @@ class _Walk(PyExprMutator):
             return None
         axis, begin, end = place
         x = self.blocked[call.args[0]]
+        channels = x.channels
         if axis == 1:  # whole blocks only
-            if begin % x.block or end % x.block:
+            if begin % x.block or (end % x.block and end != x.channels):
                 return None
-            begin, end = begin // x.block, end // x.block
-        return Blocked(
-            self._emit(relax.op.strided_slice(x.value, [axis], [begin], [end], [1])), x.block
-        )
+            channels = end - begin
+            begin, end = begin // x.block, -(-end // x.block)
+        out = relax.op.strided_slice(x.value, [axis], [begin], [end], [1])
+        return Blocked(self._emit(out), x.block, channels)
 
     def _pad(self, call: tvm.ir.Call) -> Blocked | None:
         if not self._has_blocked(call.args[0]):
@@ -399,7 +432,7 @@ class _Walk(PyExprMutator):
         out = relax.op.nn.pad(
             x.value, [*widths, 0, 0], str(call.attrs.pad_mode), float(call.attrs.pad_value)
         )
-        return Blocked(self._emit(out), x.block)
+        return self._like(x, out)
 
     def _resize(self, call: tvm.ir.Call) -> Blocked | None:
         attrs = call.attrs
@@ -418,7 +451,7 @@ class _Walk(PyExprMutator):
             rounding_method=str(attrs.rounding_method),
             extrapolation_value=float(attrs.extrapolation_value),
         )
-        return Blocked(self._emit(out), x.block)
+        return self._like(x, out)
 
     def _is_channels_last(self, call: tvm.ir.Call) -> bool:
         """Return whether `call` transposes a value that exists in blocks only to NHWC."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tvm
 from tvm import relax
 
-from relax_passes.blocked_layout import Blocked, dims_of, is_one
+from relax_passes.blocked_layout import Blocked, dims_of, fill_up, is_one
 
 _PERMUTE = tvm.ir.Op.get("relax.permute_dims")
 
@@ -20,49 +20,56 @@ class LayoutTransforms:
     def block(self, x: relax.Expr, block: int) -> Blocked:
         """Return (N, C, H, W) as a blocked tensor."""
         n, c, h, w = dims_of(x)
-        outer = int(c) // block
+        channels, more = int(c), fill_up(int(c), block)
+        outer = (channels + more) // block
         if block == 1 or (is_one(h) and is_one(w)):
-            return Blocked(self._reshape(x, [n, outer, h, w, block]), block)
+            full = self._pad(x, 1, more)
+            return Blocked(self._reshape(full, [n, outer, h, w, block]), block, channels)
         self.count += 1
         source = self._channels_last_source(x)
         if source is not None:
-            tiles = self._reshape(source, [n, h, w, outer, block])
-            return Blocked(self._permute(tiles, [0, 3, 1, 2, 4]), block)
-        tiles = self._reshape(x, [n, outer, block, h, w])
-        return Blocked(self._permute(tiles, [0, 1, 3, 4, 2]), block)
+            tiles = self._reshape(self._pad(source, 3, more), [n, h, w, outer, block])
+            return Blocked(self._permute(tiles, [0, 3, 1, 2, 4]), block, channels)
+        tiles = self._reshape(self._pad(x, 1, more), [n, outer, block, h, w])
+        return Blocked(self._permute(tiles, [0, 1, 3, 4, 2]), block, channels)
 
     def unblock(self, x: Blocked) -> relax.Expr:
         """Return a blocked tensor as (N, C, H, W)."""
         n, _, h, w, _ = dims_of(x.value)
-        flat = [n, x.channels, h, w]
+        flat = [n, x.stored_channels, h, w]
         if x.is_pixel or x.block == 1:
-            return self._reshape(x.value, flat)
+            return self._crop(self._reshape(x.value, flat), 1, x)
         self.count += 1
-        return self._reshape(self._permute(x.value, [0, 1, 4, 2, 3]), flat)
+        return self._crop(self._reshape(self._permute(x.value, [0, 1, 4, 2, 3]), flat), 1, x)
 
     def channels_last(self, x: Blocked) -> relax.Expr:
         """Return a blocked tensor as (N, H, W, C)."""
         n, _, h, w, _ = dims_of(x.value)
         self.count += 1
-        return self._reshape(self._permute(x.value, [0, 2, 3, 1, 4]), [n, h, w, x.channels])
+        flat = [n, h, w, x.stored_channels]
+        return self._crop(self._reshape(self._permute(x.value, [0, 2, 3, 1, 4]), flat), 3, x)
 
     def reblock(self, x: Blocked, block: int) -> Blocked:
         """Return a blocked tensor with another block size."""
         if x.block == block:
             return x
+        if x.is_filled_up or x.channels % block != 0:
+            return self.block(self.unblock(x), block)
         n, outer, h, w, _ = dims_of(x.value)
-        if x.is_pixel:
-            shape = [n, x.channels // block, h, w, block]
-            return Blocked(self._reshape(x.value, shape), block)
-        self.count += 1
         shape = [n, x.channels // block, h, w, block]
+        if x.is_pixel:
+            return Blocked(self._reshape(x.value, shape), block, x.channels)
+        self.count += 1
         if block % x.block == 0:
             part = block // x.block
             tiles = self._reshape(x.value, [n, int(outer) // part, part, h, w, x.block])
-            return Blocked(self._reshape(self._permute(tiles, [0, 1, 3, 4, 2, 5]), shape), block)
+            moved = self._permute(tiles, [0, 1, 3, 4, 2, 5])
+            return Blocked(self._reshape(moved, shape), block, x.channels)
         if x.block % block == 0:
             tiles = self._reshape(x.value, [n, outer, h, w, x.block // block, block])
-            return Blocked(self._reshape(self._permute(tiles, [0, 1, 4, 2, 3, 5]), shape), block)
+            moved = self._permute(tiles, [0, 1, 4, 2, 3, 5])
+            return Blocked(self._reshape(moved, shape), block, x.channels)
+        self.count -= 1
         return self.block(self.unblock(x), block)
 
     def shuffle(
@@ -105,6 +112,20 @@ class LayoutTransforms:
         if axes is None or [int(a) % 4 for a in axes] != [0, 3, 1, 2]:
             return None
         return producer.args[0]
+
+    def _pad(self, x: relax.Expr, axis: int, more: int) -> relax.Expr:
+        """Return `x` with `more` zeros at the end of an axis."""
+        if not more:
+            return x
+        widths = [0] * 8
+        widths[2 * axis + 1] = more
+        return self._builder.emit(relax.op.nn.pad(x, widths))
+
+    def _crop(self, x: relax.Expr, axis: int, of: Blocked) -> relax.Expr:
+        """Return `x` without the lanes that fill up the last block."""
+        if not of.is_filled_up:
+            return x
+        return self._builder.emit(relax.op.strided_slice(x, [axis], [0], [of.channels]))
 
     def _reshape(self, x: relax.Expr, shape: list[tvm.tirx.Expr | int]) -> relax.Expr:
         return self._builder.emit(relax.op.reshape(x, shape))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import tvm
 from tvm import relax
 
-from relax_passes.blocked_layout import pack_kernel
+from relax_passes.blocked_layout import fill_up, pack_kernel
 from relax_passes.constant_values import array_of, constant_from
 from relax_passes.lowering.rule import static_shape
 from relax_passes.transposed_convolution import AxisPhases, phase_kernel
@@ -28,7 +28,7 @@ class WeightPacking:
         self.at_run_time = 0
 
     def kernel(self, weight: relax.Expr, in_block: int, out_block: int) -> relax.Expr:
-        """Return a kernel OIHW in the layout OIHW[in_block]i[out_block]o."""
+        """Return a kernel OIHW in the layout OIHW[in_block]i[out_block]o, zeros filling up."""
         if isinstance(weight, tvm.ir.GenericConst):
             key = (weight, in_block, out_block)
             if key not in self._packed:
@@ -65,6 +65,10 @@ class WeightPacking:
 
     def _blocks(self, weight: relax.Expr, in_block: int, out_block: int) -> relax.Expr:
         o, i, kh, kw = _sizes(weight)
+        more = fill_up(o, out_block), fill_up(i, in_block)
+        if any(more):
+            weight = self._emit(relax.op.nn.pad(weight, [0, more[0], 0, more[1], 0, 0, 0, 0]))
+            o, i = o + more[0], i + more[1]
         shape = [o // out_block, out_block, i // in_block, in_block, kh, kw]
         tiles = self._emit(relax.op.reshape(weight, shape))
         return self._emit(relax.op.permute_dims(tiles, [0, 2, 4, 5, 3, 1]))

@@ -17,3 +17,5 @@ UNARY = frozenset(
 BINARY = frozenset(
     f"relax.{name}" for name in "add subtract multiply divide maximum minimum power".split()
 )
+# Of both, what may have no finite value at zeros.
+INFINITE_AT_ZERO = frozenset({"relax.log", "relax.rsqrt", "relax.divide", "relax.power"})

@@ -10,7 +10,7 @@ import tvm
 from tvm import relax
 
 from relax_passes.assign_layout import assign_layout
-from relax_passes.blocked_layout import choose_block, pack_constant, pack_kernel
+from relax_passes.blocked_layout import pack_constant, pack_kernel
 from relax_passes.eliminate_dead_code import eliminate_dead_code
 from relax_passes.lower_operators import lower_operators
 from tests.relax_passes.lowered_modules import structure
@@ -215,17 +215,6 @@ def test_other_types_decline() -> None:
     mod = module((1, 4, 3, 3), lambda bb, x: R.nn.conv2d(x, half), "float16")
     check(assign_layout, mod, fires=False, ctx=ctx)
     assert ctx.log.declined[0][2] == "its type is float16"
-
-
-@pytest.mark.parametrize(
-    ("channels", "lanes", "block"),
-    [
-        *[(64, 8, 8), (3, 8, 3), (1, 8, 1), (12, 8, 6), (20, 8, 4), (9, 8, 3), (17, 8, 1)],
-        *[(64, 16, 16), (24, 16, 12), (60, 16, 12), (40, 16, 8), (56, 16, 14), (17, 16, 1)],
-    ],
-)
-def test_blocks_divide_the_channels(channels: int, lanes: int, block: int) -> None:
-    assert choose_block(channels, lanes) == block
 
 
 def test_packing_moves_each_element_to_its_place() -> None:
