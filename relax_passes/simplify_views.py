@@ -13,9 +13,9 @@ import tvm_ffi
 from tvm import relax
 from tvm.relax.expr_functor import mutator
 
-from relax_passes.blocked_layout import is_one
 from relax_passes.canonicalize_bindings import canonicalize_bindings
 from relax_passes.dead_bindings import remove_dead_bindings
+from relax_passes.layout.blocked import is_one
 from relax_passes.lowering.rule import dtype_of, has_no_elements
 from relax_passes.lowering.views import VIEWS
 from relax_passes.pass_base import PassContext, graph_pass

@@ -52,6 +52,12 @@ def test_the_fifth_tutorial_shows_every_step_of_a_rewrite():
         assert stage in text
 
 
+def test_the_layout_tutorial_shows_every_step():
+    text = (ROOT / "tutorials" / "06_layout.py").read_text()
+    for stage in ("filled up", "operator demands", "choice problem", "The choice for the network"):
+        assert stage in text
+
+
 def test_the_schedule_tutorial_shows_every_step():
     text = (ROOT / "tutorials" / "07_schedule_a_convolution.py").read_text()
     for stage in ("textbook", "vector register", "in a register", "register tile", "Winograd"):

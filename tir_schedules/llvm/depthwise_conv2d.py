@@ -9,7 +9,7 @@ Zhang, Lo, Lu: High Performance Depthwise and Pointwise Convolutions on Mobile D
 
 from __future__ import annotations
 
-from tvm import s_tir, te
+from tvm import s_tir, te, tirx
 from tvm.s_tir.schedule import SBlockRV
 
 from tir_schedules.blocks import (
@@ -46,7 +46,7 @@ def depthwise_conv2d_nchwc(
     """Convolve each channel of a blocked image with its own kernel.
 
     Args:
-        data: Image (N, C/b, H, W, b).
+        data: Image (N, C/b, H, W, b), or (N, 1, H, W, C), which is NHWC.
         weight: Kernel (C/b, 1, kh, kw, 1, b).
         strides: Steps down and right.
         padding: Zeros around the image as (top, left, bottom, right).
@@ -54,14 +54,17 @@ def depthwise_conv2d_nchwc(
         groups: C, or None.
 
     Returns:
-        Tensor (N, C/b, OH, OW, b).
+        Tensor (N, C/b, OH, OW, b), or (N, 1, OH, OW, C).
 
     Raises:
         ValueError: If data, weight and groups do not have the same channels.
     """
-    batch, blocks, height, width, lanes = (static(extent) for extent in data.shape)
-    w_blocks, _, kh, kw, _, w_lanes = (int(extent) for extent in weight.shape)
-    if (w_blocks, w_lanes) != (blocks, lanes) or groups not in (None, w_blocks * w_lanes):
+    batch, held_blocks, height, width, held_lanes = (static(extent) for extent in data.shape)
+    blocks, _, kh, kw, _, lanes = (int(extent) for extent in weight.shape)
+    channels_last = (held_blocks, held_lanes) == (1, blocks * lanes)
+    if not channels_last and (held_blocks, held_lanes) != (blocks, lanes):
+        raise ValueError(f"{data.shape} and {weight.shape} do not match")
+    if groups not in (None, blocks * lanes):
         raise ValueError(f"{data.shape} and {weight.shape} do not match in {groups} groups")
     (top, left, bottom, right), (sh, sw), (dh, dw) = padding, strides, dilation
     oh = out_extent(height, top, bottom, kh, sh, dh)
@@ -74,21 +77,31 @@ def depthwise_conv2d_nchwc(
         cols = max(cols, (out_width - 1) * sw + (kw - 1) * dw + 1)
     if any(padding) or cols is not width and constant(cols) != constant(width):
         data = pad_border(data, padding, rows, cols)
+
+    def pixel(n: tirx.Var, c: tirx.Var, y: tirx.Expr, x: tirx.Expr, b: tirx.Var) -> tirx.Expr:
+        return data[n, 0, y, x, c * lanes + b] if channels_last else data[n, c, y, x, b]
+
     ky = te.reduce_axis((0, kh), name="ky")
     kx = te.reduce_axis((0, kw), name="kx")
     tiles = te.compute(
         (batch, blocks, oh, out_width, lanes),
         lambda n, c, y, x, b: te.sum(
-            data[n, c, y * sh + ky * dh, x * sw + kx * dw, b] * weight[c, 0, ky, kx, 0, b],
+            pixel(n, c, y * sh + ky * dh, x * sw + kx * dw, b) * weight[c, 0, ky, kx, 0, b],
             axis=[ky, kx],
         ),
         name="depthwise_tiles",
         attrs={
             "schedule_rule": TAG,
             "tile_pixels": tile,
-            "task_rows": _task_rows(constant(oh), constant(cols), w_lanes, kh, sh, dh),
+            "task_rows": _task_rows(constant(oh), constant(cols), lanes, kh, sh, dh),
         },
     )
+    if channels_last:
+        return te.compute(
+            (batch, 1, oh, ow, blocks * lanes),
+            lambda n, _, y, x, c: tiles[n, tirx.indexdiv(c, lanes), y, x, tirx.indexmod(c, lanes)],
+            name="depthwise_conv2d",
+        )
     return te.compute(
         (batch, blocks, oh, ow, lanes), lambda *index: tiles(*index), name="depthwise_conv2d"
     )

@@ -11,6 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import tvm
+
+from relax_passes.layout.blocked import has_channels
+from relax_passes.lowering.rule import dtype_of, is_float32, static_shape
 
 
 @dataclass(frozen=True)
@@ -58,3 +62,32 @@ def phase_kernel(weight: np.ndarray, y: AxisPhases, x: AxisPhases) -> np.ndarray
     split = full.reshape(i, o, y.taps, y.stride, x.taps, x.stride)
     flipped = split[:, :, ::-1, :, ::-1, :]
     return flipped.transpose(3, 5, 1, 0, 2, 4).reshape(y.stride * x.stride * o, i, y.taps, x.taps)
+
+
+def transpose_obstacle(call: tvm.ir.Call) -> str | None:
+    """Return why a transposed convolution cannot be one ordinary convolution, None if it can."""
+    data, weight = call.args
+    attrs = call.attrs
+    layouts = str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout)
+    if layouts != ("NCHW", "IOHW", "NCHW"):
+        return "its layout is not NCHW"
+    if static_shape(weight) is None or not has_channels(data):
+        return "its channels or its kernel are symbolic"
+    if not is_float32(data, weight) or not has_channels(call):
+        return f"its type is {dtype_of(weight)}"
+    if int(attrs.groups) != 1 or any(int(d) != 1 for d in attrs.dilation):
+        return "it has groups or dilation"
+    if 0 in [int(d) for d in weight.ty.shape.values]:
+        return "its kernel is empty"
+    return "its padding exceeds its kernel" if phases_of(call) is None else None
+
+
+def phases_of(call: tvm.ir.Call) -> tuple[AxisPhases, AxisPhases] | None:
+    """Return the geometry of the rows and the columns of a transposed convolution."""
+    attrs = call.attrs
+    kernel = [int(d) for d in call.args[1].ty.shape.values[2:]]
+    (sh, sw), (ph, pw) = map(int, attrs.strides), map(int, attrs.output_padding)
+    top, left, bottom, right = map(int, attrs.padding)
+    y = axis_phases(kernel[0], sh, top, bottom, ph)
+    x = axis_phases(kernel[1], sw, left, right, pw)
+    return None if y is None or x is None else (y, x)

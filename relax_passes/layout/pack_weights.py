@@ -9,10 +9,10 @@ from __future__ import annotations
 import tvm
 from tvm import relax
 
-from relax_passes.blocked_layout import fill_up, pack_kernel
 from relax_passes.constant_values import array_of, constant_from
+from relax_passes.layout.blocked import fill_up, pack_kernel
+from relax_passes.layout.transposed_convolution import AxisPhases, phase_kernel
 from relax_passes.lowering.rule import static_shape
-from relax_passes.transposed_convolution import AxisPhases, phase_kernel
 
 
 class WeightPacking:

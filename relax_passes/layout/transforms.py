@@ -5,7 +5,7 @@ from __future__ import annotations
 import tvm
 from tvm import relax
 
-from relax_passes.blocked_layout import Blocked, dims_of, fill_up, is_one
+from relax_passes.layout.blocked import Blocked, dims_of, fill_up, is_one
 
 _PERMUTE = tvm.ir.Op.get("relax.permute_dims")
 
@@ -25,51 +25,67 @@ class LayoutTransforms:
         if block == 1 or (is_one(h) and is_one(w)):
             full = self._pad(x, 1, more)
             return Blocked(self._reshape(full, [n, outer, h, w, block]), block, channels)
-        self.count += 1
         source = self._channels_last_source(x)
         if source is not None:
-            tiles = self._reshape(self._pad(source, 3, more), [n, h, w, outer, block])
-            return Blocked(self._permute(tiles, [0, 3, 1, 2, 4]), block, channels)
+            return self.from_channels_last(source, block)
+        self.count += 1
         tiles = self._reshape(self._pad(x, 1, more), [n, outer, block, h, w])
         return Blocked(self._permute(tiles, [0, 1, 3, 4, 2]), block, channels)
+
+    def from_channels_last(self, x: relax.Expr, block: int) -> Blocked:
+        """Return (N, H, W, C) as a blocked tensor."""
+        n, h, w, c = dims_of(x)
+        channels, more = int(c), fill_up(int(c), block)
+        if block == channels:
+            return Blocked(self._reshape(x, [n, 1, h, w, block]), block, channels)
+        self.count += 1
+        tiles = self._reshape(self._pad(x, 3, more), [n, h, w, (channels + more) // block, block])
+        return Blocked(self._permute(tiles, [0, 3, 1, 2, 4]), block, channels)
 
     def unblock(self, x: Blocked) -> relax.Expr:
         """Return a blocked tensor as (N, C, H, W)."""
         n, _, h, w, _ = dims_of(x.value)
         flat = [n, x.stored_channels, h, w]
         if x.is_pixel or x.block == 1:
-            return self._crop(self._reshape(x.value, flat), 1, x)
+            return self._first(self._reshape(x.value, flat), 1, x.channels)
         self.count += 1
-        return self._crop(self._reshape(self._permute(x.value, [0, 1, 4, 2, 3]), flat), 1, x)
+        return self._first(
+            self._reshape(self._permute(x.value, [0, 1, 4, 2, 3]), flat), 1, x.channels
+        )
 
     def channels_last(self, x: Blocked) -> relax.Expr:
         """Return a blocked tensor as (N, H, W, C)."""
         n, _, h, w, _ = dims_of(x.value)
-        self.count += 1
         flat = [n, h, w, x.stored_channels]
-        return self._crop(self._reshape(self._permute(x.value, [0, 2, 3, 1, 4]), flat), 3, x)
+        if x.block == x.channels:
+            return self._reshape(x.value, flat)
+        self.count += 1
+        return self._first(
+            self._reshape(self._permute(x.value, [0, 2, 3, 1, 4]), flat), 3, x.channels
+        )
 
     def reblock(self, x: Blocked, block: int) -> Blocked:
         """Return a blocked tensor with another block size."""
         if x.block == block:
             return x
-        if x.is_filled_up or x.channels % block != 0:
-            return self.block(self.unblock(x), block)
         n, outer, h, w, _ = dims_of(x.value)
-        shape = [n, x.channels // block, h, w, block]
-        if x.is_pixel:
-            return Blocked(self._reshape(x.value, shape), block, x.channels)
-        self.count += 1
-        if block % x.block == 0:
-            part = block // x.block
-            tiles = self._reshape(x.value, [n, int(outer) // part, part, h, w, x.block])
-            moved = self._permute(tiles, [0, 1, 3, 4, 2, 5])
-            return Blocked(self._reshape(moved, shape), block, x.channels)
+        count = -(-x.channels // block)
+        if x.is_pixel and not x.is_filled_up and x.channels % block == 0:
+            return Blocked(self._reshape(x.value, [n, count, h, w, block]), block, x.channels)
         if x.block % block == 0:
-            tiles = self._reshape(x.value, [n, outer, h, w, x.block // block, block])
+            self.count += 1
+            part = x.block // block
+            tiles = self._reshape(x.value, [n, outer, h, w, part, block])
             moved = self._permute(tiles, [0, 1, 4, 2, 3, 5])
-            return Blocked(self._reshape(moved, shape), block, x.channels)
-        self.count -= 1
+            parts = self._reshape(moved, [n, int(outer) * part, h, w, block])
+            return Blocked(self._first(parts, 1, count), block, x.channels)
+        if block % x.block == 0:
+            self.count += 1
+            part = block // x.block
+            full = self._pad(x.value, 1, count * part - int(outer))
+            tiles = self._reshape(full, [n, count, part, h, w, x.block])
+            moved = self._permute(tiles, [0, 1, 3, 4, 2, 5])
+            return Blocked(self._reshape(moved, [n, count, h, w, block]), block, x.channels)
         return self.block(self.unblock(x), block)
 
     def shuffle(
@@ -117,15 +133,15 @@ class LayoutTransforms:
         """Return `x` with `more` zeros at the end of an axis."""
         if not more:
             return x
-        widths = [0] * 8
+        widths = [0] * (2 * len(dims_of(x)))
         widths[2 * axis + 1] = more
         return self._builder.emit(relax.op.nn.pad(x, widths))
 
-    def _crop(self, x: relax.Expr, axis: int, of: Blocked) -> relax.Expr:
-        """Return `x` without the lanes that fill up the last block."""
-        if not of.is_filled_up:
+    def _first(self, x: relax.Expr, axis: int, count: int) -> relax.Expr:
+        """Return the first elements along an axis: what fills up the last block is cut off."""
+        if int(dims_of(x)[axis]) == count:
             return x
-        return self._builder.emit(relax.op.strided_slice(x, [axis], [0], [of.channels]))
+        return self._builder.emit(relax.op.strided_slice(x, [axis], [0], [count]))
 
     def _reshape(self, x: relax.Expr, shape: list[tvm.tirx.Expr | int]) -> relax.Expr:
         return self._builder.emit(relax.op.reshape(x, shape))

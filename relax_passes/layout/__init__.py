@@ -1,0 +1,1 @@
+"""Layouts: what they cost, which each value gets, and the transforms between them."""

@@ -1,0 +1,155 @@
+"""Give each value of a function the layout with which all kernels and transforms cost least.
+
+A value is a node whose alternatives are the layouts it may be computed in; their costs are the
+cycles of its kernel. An edge to what reads it costs a transform where the reader does not take the
+layout as it is. What returns, leaves the block, or goes to an operator of NCHW is read in NCHW.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from relax_passes.analysis.definitions import operator_name
+from relax_passes.layout.blocked import dims_of, fill_up, has_channels, is_one
+from relax_passes.layout.choice_problem import ChoiceProblem, solve
+from relax_passes.layout.demands import (
+    CYCLES_PER_ELEMENT,
+    PLAIN,
+    TO_CHANNELS_LAST,
+    Demand,
+    Lanes,
+    axes,
+    demand_of,
+    elements,
+    is_mean_of_pixels,
+)
+from relax_passes.lowering.rule import is_float32
+from tir_schedules.machine import Machine
+
+# What calling one more kernel takes, however small it is.
+_CALL_CYCLES = 5_000
+
+
+@dataclass
+class LayoutPlan:
+    """The layout of each value that is not in NCHW, and what is known of the choice.
+
+    Attributes:
+        layouts: Block of each value of blocks.
+        cycles: What kernels and transforms cost by the model, on one core.
+        is_optimal: Whether no other choice costs less.
+    """
+
+    layouts: dict[relax.Var, int] = field(default_factory=dict)
+    cycles: float = 0.0
+    is_optimal: bool = True
+
+
+def plan_layouts(func: relax.Function, lanes: Lanes, machine: Machine) -> LayoutPlan:
+    """Choose the layout of each value of `func` that is bound in a dataflow block."""
+    plan = LayoutPlan()
+    if not isinstance(func.body, relax.SeqExpr):
+        return plan
+    for block in func.body.blocks:
+        if isinstance(block, relax.DataflowBlock):
+            _BlockPlan(block, lanes, machine).add_to(plan)
+    return plan
+
+
+class _BlockPlan:
+    """The problem of one dataflow block: what comes from outside is in NCHW and stays so."""
+
+    def __init__(self, block: relax.DataflowBlock, lanes: Lanes, machine: Machine) -> None:
+        self.lanes = lanes
+        self.problem = ChoiceProblem()
+        self.layouts: dict[relax.Var, list[int]] = {}
+        self.reads: dict[relax.Var, set[str]] = {}  # what reads a value in one layout only
+        for binding in block.bindings:
+            value = binding.value if isinstance(binding, relax.VarBinding) else None
+            demand = None
+            if isinstance(value, tvm.ir.Call) and isinstance(value.op, tvm.ir.Op):
+                demand = demand_of(value, lanes, machine.fma_units)
+            if demand is None:
+                self._read_plain(binding)
+                continue
+            self._add(binding.var, demand)
+            self._read(value, {operand.value for operand in demand.operands}, "plain")
+            if not isinstance(binding.var, relax.DataflowVar):
+                self.reads[binding.var].add("plain")
+
+    def add_to(self, plan: LayoutPlan) -> None:
+        """Solve the problem and enter what is not in NCHW into `plan`."""
+        for var, readers in self.reads.items():
+            self.problem.costs[var] = self.problem.costs[var] + self._reading(var, readers)
+        solution = solve(self.problem)
+        chosen = {var: self.layouts[var][i] for var, i in solution.chosen.items()}
+        plan.layouts.update({var: layout for var, layout in chosen.items() if layout != PLAIN})
+        plan.cycles += solution.cost
+        plan.is_optimal &= solution.is_optimal
+
+    def _add(self, var: relax.Var, demand: Demand) -> None:
+        self.layouts[var] = list(demand.results)
+        self.reads[var] = set()
+        self.problem.node(var, list(demand.results.values()))
+        for operand in demand.operands:
+            mine = self.layouts[var]
+            theirs = self.layouts.get(operand.value, [PLAIN])
+            costs = np.array(
+                [
+                    [
+                        0.0 if operand.takes(p, r) else _transform_cycles(operand.value, p, r)
+                        for r in mine
+                    ]
+                    for p in theirs
+                ]
+            )
+            if operand.value in self.layouts:
+                self.problem.edge(operand.value, var, costs)
+            else:
+                self.problem.costs[var] = self.problem.costs[var] + costs[0]
+
+    def _read_plain(self, binding: relax.Binding) -> None:
+        """Note that an operator of NCHW reads its operands."""
+        reader = "plain"
+        call = binding.value
+        if operator_name(call) == "permute_dims" and axes(call) == TO_CHANNELS_LAST:
+            reader = "channels last"
+        elif isinstance(call, tvm.ir.Call) and operator_name(call) == "mean":
+            reader = "blocks" if is_mean_of_pixels(call) else "plain"
+        self._read(call, set(), reader)
+
+    def _read(self, value: relax.Expr, besides: set[relax.Var], reader: str) -> None:
+        """Note what reads variables in one layout: one transform serves all such readers."""
+        for var in relax.analysis.free_vars(value):
+            if var in self.reads and var not in besides:
+                self.reads[var].add(reader)
+
+    def _reading(self, var: relax.Var, readers: set[str]) -> np.ndarray:
+        """Return what each layout of `var` costs by the readers that take one layout only."""
+        costs = np.zeros(len(self.layouts[var]))
+        for i, layout in enumerate(self.layouts[var]):
+            moving = _transform_cycles(var, layout, PLAIN)
+            last = layout == int(dims_of(var)[1])
+            if "plain" in readers and layout != PLAIN:
+                costs[i] += moving
+            if "channels last" in readers and not last:
+                costs[i] += moving
+            if "blocks" in readers and self.lanes.is_channels_last(layout):
+                costs[i] += moving
+        return costs
+
+
+def _transform_cycles(value: relax.Var, held: int, wanted: int) -> float:
+    """Return what a transform of a value between two layouts takes."""
+    if not is_float32(value) or not has_channels(value):
+        return 0.0
+    n, channels, height, width = dims_of(value)
+    if is_one(channels) or (is_one(height) and is_one(width)):
+        # Both layouts hold the same bytes, but for what fills up a last block.
+        filled = any(block and fill_up(int(channels), block) for block in (held, wanted))
+        return _CALL_CYCLES if filled else 0.0
+    return elements(value) * CYCLES_PER_ELEMENT + _CALL_CYCLES

@@ -1,0 +1,116 @@
+"""The plan weighs kernels against transforms, and follows what is next to a value."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+
+from relax_passes.assign_layout import assign_layout
+from relax_passes.layout.demands import PLAIN, Lanes
+from relax_passes.layout.plan import plan_layouts
+from relax_passes.lower_operators import lower_operators
+from tests.relax_passes.pass_checks import check, context, module, normal, weights
+from tests.relax_passes.test_assign_layout import Emit
+
+R = relax.op
+
+
+def layouts(mod: tvm.IRModule, lanes: int = 8, fill_up: bool = True) -> list[int]:
+    """Return the layout of each value of the main function, in their order."""
+    plan = plan_layouts(mod["main"], Lanes(lanes, fill_up), context().machine)
+    assert plan.is_optimal
+    variables = [b.var for block in mod["main"].body.blocks for b in block.bindings]
+    return [plan.layouts.get(var, PLAIN) for var in variables]
+
+
+def chain(*steps: str, channels: int = 24) -> tvm.IRModule:
+    """Return a chain on (1, channels, 14, 14); each step is an operator by its short name."""
+
+    def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        for step in steps:
+            x = bb.emit(_step(step, x, channels))
+        return x
+
+    return module((1, channels, 14, 14), build)
+
+
+def _step(name: str, x: relax.Expr, channels: int) -> relax.Expr:
+    dense, depthwise = weights(channels, channels, 3, 3), weights(channels, 1, 3, 3)
+    steps = {
+        "conv": lambda: R.nn.conv2d(x, dense, padding=1),
+        "depthwise": lambda: R.nn.conv2d(x, depthwise, padding=1, groups=channels),
+        "relu": lambda: R.nn.relu(x),
+        "softmax": lambda: R.nn.softmax(x, axis=1),
+        "to last": lambda: R.permute_dims(x, [0, 2, 3, 1]),
+        "to first": lambda: R.permute_dims(x, [0, 3, 1, 2]),
+        "norm": lambda: R.nn.softmax(x, axis=-1),
+    }
+    return steps[name]()
+
+
+def test_elementwise_operators_alone_stay_in_nchw() -> None:
+    assert layouts(chain("relu", "relu")) == [PLAIN] * 3
+
+
+def test_what_lies_between_convolutions_takes_their_blocks() -> None:
+    assert layouts(chain("conv", "relu", "conv", "relu"))[:4] == [8, 8, 8, 8]
+
+
+def test_what_only_an_operator_of_nchw_reads_is_transformed_once() -> None:
+    assert layouts(chain("conv", "relu", "softmax", "relu"))[:4] == [8, 8, PLAIN, PLAIN]
+
+
+def test_a_depthwise_convolution_between_operators_of_nhwc_is_one_of_nhwc() -> None:
+    """As in ConvNeXt: no transform is left, where blocks would take four."""
+    mod = chain("to last", "norm", "to first", "depthwise", "to last", "norm", "to first")
+    assert layouts(mod)[2:4] == [24, 24]
+    ctx = context()
+    check(assign_layout, mod, normal(1, 24, 14, 14), finish=lower_operators, ctx=ctx)
+    assert ctx.log.metrics["layout_transforms"] == 0
+
+
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+def test_depthwise_convolutions_of_nhwc_give_the_same_numbers(lanes: int) -> None:
+    def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        y = bb.emit(R.permute_dims(x, [0, 3, 1, 2]))
+        y = bb.emit(R.nn.conv2d(y, weights(48, 1, 5, 5), strides=2, padding=2, groups=48))
+        y = bb.emit(R.nn.relu(bb.emit(R.add(y, weights(48, 1, 1)))))
+        return R.permute_dims(y, [0, 2, 3, 1])
+
+    mod = module((2, 11, 13, 48), build)
+    changed = check(assign_layout, mod, normal(2, 11, 13, 48), finish=lower_operators)
+    assert "NCHW48c" in changed.script()
+
+
+def test_parts_of_a_concatenation_agree_on_a_block_that_ends_evenly() -> None:
+    def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        left, right = (bb.emit(R.nn.conv2d(x, weights(n, 16, 1, 1))) for n in (12, 20))
+        return R.nn.conv2d(bb.emit(R.concat([left, right], axis=1)), weights(16, 32, 1, 1))
+
+    # 12 are two blocks of 6 where they stand alone, 20 are three of 8, the last one filled up.
+    assert layouts(module((1, 16, 14, 14), build))[:3] == [4, 4, 4]
+
+
+def test_strict_blocks_end_evenly() -> None:
+    assert layouts(chain("conv", "conv", channels=20))[0] == 8
+    assert layouts(chain("conv", "conv", channels=20), fill_up=False)[0] == 4
+
+
+def test_many_layers_take_linear_work() -> None:
+    def residual(e: Emit, x: relax.Expr) -> relax.Expr:
+        return e(R.add(x, e(R.nn.conv2d(x, weights(8, 8, 1, 1)))))
+
+    def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        for _ in range(300):
+            x = residual(bb.emit, x)
+        return x
+
+    assert layouts(module((1, 8, 4, 4), build))[:600] == [8] * 600
+
+
+def test_a_value_without_elements_has_no_layout() -> None:
+    mod = module((0, 8, 4, 4), lambda bb, x: R.nn.relu(R.nn.conv2d(x, weights(8, 8, 1, 1))))
+    assert set(layouts(mod)) == {PLAIN}
+    assert np.size(mod["main"].params[0].ty.shape) == 4
