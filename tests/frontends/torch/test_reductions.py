@@ -60,3 +60,22 @@ def test_scans():
 def test_amax_is_the_relax_operator():
     """T5: NaN behaviour is the lowering's."""
     assert operators(assert_matches_eager(lambda x: x.amax(1), X)) == {"max": 1}
+
+
+@pytest.mark.parametrize("order", [2, 1, 0, 3, 0.5, -1, float("inf"), -float("inf")])
+def test_vector_norms(order):
+    x = torch.randn(3, 4)
+    x[0, 0] = 0 if order >= 0 else 1
+    assert_matches_eager(
+        lambda x: (
+            torch.linalg.vector_norm(x, order, dim=1),
+            torch.linalg.vector_norm(x, order, keepdim=True),
+            torch.linalg.vector_norm(x[0, 1], order),
+        ),
+        x,
+    )
+
+
+def test_weight_norm_as_a_parametrization():
+    layer = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(4, 3)).eval()
+    assert_matches_eager(layer, torch.randn(2, 4))
