@@ -89,6 +89,8 @@ def check_input(spec: TensorSpec, value: Any, sizes: dict[str, tuple[int, str]])
         got = f"{dtype}[{', '.join(map(str, shape))}]"
         return InvalidInput(f"input {spec.name!r}: {what}: expected {expected}, got {got}")
 
+    if getattr(value, "is_meta", False):
+        raise fail("a tensor on the meta device has no elements")
     if dtype != spec.dtype:
         raise fail("wrong dtype")
     if len(shape) != len(spec.shape):

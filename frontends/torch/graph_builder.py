@@ -116,6 +116,10 @@ class GraphBuilder:
         return tuple(self.tensor(value, self.dtype) for value in values)
 
     def _constant(self, value: torch.Tensor) -> relax.Expr:
+        if value.is_meta:
+            raise InvalidModel(
+                "a constant or a parameter is on the meta device: it has no elements"
+            )
         # The tensor is kept beside its constant: an id is unique only while its object lives.
         if id(value) not in self._constants:
             data = value.detach().cpu().contiguous()

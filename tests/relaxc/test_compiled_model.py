@@ -173,3 +173,9 @@ def test_a_model_is_pickled_with_its_code(square_model: CompiledModel, tmp_path:
 
 def test_a_deep_copy_is_the_model_itself(square_model: CompiledModel) -> None:
     assert copy.deepcopy([square_model])[0] is square_model
+
+
+def test_a_tensor_without_elements_is_refused(square_model: CompiledModel) -> None:
+    torch = pytest.importorskip("torch")
+    with pytest.raises(InvalidInput, match="'x': a tensor on the meta device"):
+        square_model(torch.ones(2, 3, device="meta"))

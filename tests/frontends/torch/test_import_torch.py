@@ -36,6 +36,30 @@ def test_missing_example_inputs_are_refused():
         import_torch(nn.Linear(2, 2).eval())
 
 
+def test_example_inputs_of_the_wrong_kind_are_refused():
+    with pytest.raises(InvalidModel, match="a tuple of the arguments.* got Tensor"):
+        import_torch(nn.Linear(2, 2).eval(), torch.ones(1, 2))
+
+
+def test_arguments_by_name():
+    class Scale(nn.Module):
+        def forward(self, x: torch.Tensor, *, by: torch.Tensor) -> torch.Tensor:
+            return x * by
+
+    model = import_torch(Scale().eval(), {"x": torch.ones(3), "by": torch.ones(1)})
+    assert [spec.name for spec in model.inputs] == ["x", "by"]
+    x, by = torch.randn(3), torch.tensor([2.0])
+    assert_same(run(model, x, by), x * by)
+
+
+def test_parameters_without_elements_are_refused():
+    layer = nn.Linear(2, 2, device="meta").eval()
+    x = torch.ones(1, 2, device="meta")
+    with pytest.raises(InvalidModel, match="meta device"):
+        import_torch(layer, (x,))
+    assert len(import_torch(layer, (x,), keep_params=True).inputs) == 3
+
+
 def test_other_objects_are_refused():
     with pytest.raises(InvalidModel, match="got int"):
         import_torch(3, ())
