@@ -25,14 +25,15 @@ def model_coverage(path: str | Path) -> list[OperatorUse]:
 
 
 def coverage_rows(uses: Sequence[OperatorUse]) -> list[tuple[str, ...]]:
-    """Return one row of `COLUMNS` for each operator; unsupported ones name their nodes."""
+    """Return one row of `COLUMNS` for each operator; unsupported ones name nodes and reason."""
     rows: list[tuple[str, ...]] = []
     for use in uses:
         nodes = ", ".join(use.nodes[:_SHOWN_NODES]) + (", ..." * (len(use.nodes) > _SHOWN_NODES))
+        note = f"{nodes}: {use.reason}" if use.reason else nodes
         rows.append(
             (
                 *(use.name, use.domain or "ai.onnx", str(use.opset), str(len(use.nodes))),
-                *(use.route, nodes if use.route == "unsupported" else ""),
+                *(use.route, note if use.route == "unsupported" else ""),
             )
         )
     return rows

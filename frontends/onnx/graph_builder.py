@@ -24,7 +24,7 @@ from frontends.onnx.load_model import subgraphs_of
 from frontends.onnx.op import Op, numpy_dtype
 from frontends.onnx.operand_sizes import shared_sizes
 from frontends.onnx.ratio import Ratio
-from frontends.onnx.registry import find_converter, normalize_domain
+from frontends.onnx.registry import find_converter, normalize_domain, refusal
 from frontends.onnx.relax_reason import plain_reason
 from frontends.onnx.stored_types import check_stored_inputs, name_stored_results
 from frontends.onnx.symbols import InputShapes, sanitize
@@ -182,7 +182,10 @@ class GraphBuilder:
             return results
         body = schema_function(node, opset, [_type_proto(value) for value in inputs])
         if body is None:
-            raise UnsupportedOperator(f"operator {node.op_type} is not supported")
+            why = refusal(domain, node.op_type)
+            raise UnsupportedOperator(
+                f"operator {node.op_type} is not supported" + (f": {why}" if why else "")
+            )
         return self.expand(body, inputs)
 
     def expand(self, body: FunctionBody, inputs: Sequence[Value | None]) -> list[Value]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Converter = Callable[["Op"], Any]
 
 _CONVERTERS: dict[tuple[str, str], list[tuple[int, Converter]]] = {}
+_REFUSED: dict[tuple[str, str], str] = {}
 _LOADED = False
 
 
@@ -40,6 +41,17 @@ def converter(*names: str, since: int = 1, domain: str = "") -> Callable[[Conver
         return function
 
     return register
+
+
+def refuse(*names: str, reason: str, domain: str = "") -> None:
+    """State why operators will not have a converter; `reason` is shown wherever one is met."""
+    _REFUSED.update({(normalize_domain(domain), name): reason for name in names})
+
+
+def refusal(domain: str, name: str) -> str:
+    """Return why an operator is refused, "" if nothing was stated."""
+    _load_operators()
+    return _REFUSED.get((normalize_domain(domain), name), "")
 
 
 def find_converter(domain: str, name: str, opset: int) -> Converter | None:

@@ -12,7 +12,7 @@ from onnx import defs
 from frontends.errors import InvalidModel, UnsupportedOperator
 from frontends.onnx.fold import can_fold
 from frontends.onnx.function_body import has_schema_function
-from frontends.onnx.registry import find_converter, normalize_domain
+from frontends.onnx.registry import find_converter, normalize_domain, refusal
 from frontends.onnx.subgraphs import node_title, subgraphs_of
 
 FOLDED = "folded"
@@ -50,6 +50,11 @@ class OperatorUse:
         """Return the operator with its domain, if it is not ai.onnx."""
         return f"{self.domain}.{self.name}" if self.domain else self.name
 
+    @property
+    def reason(self) -> str:
+        """Return why the operator will not be supported, "" if it is or nothing is known."""
+        return refusal(self.domain, self.name) if self.route == UNSUPPORTED else ""
+
 
 def survey_operators(
     model: onnx.ModelProto, opsets: dict[str, int], file: str
@@ -84,7 +89,10 @@ def check_support(model: onnx.ModelProto, opsets: dict[str, int], file: str) -> 
         if use.route == UNSUPPORTED:
             rest = ", ..." if len(use.nodes) > _SHOWN_NODES else ""
             shown = ", ".join(use.nodes[:_SHOWN_NODES]) + rest
-            lines.append(f"{use.title} (opset {use.opset}) in {len(use.nodes)} node(s): {shown}")
+            why = f" ({use.reason})" if use.reason else ""
+            lines.append(
+                f"{use.title} (opset {use.opset}) in {len(use.nodes)} node(s): {shown}{why}"
+            )
     if lines:
         raise UnsupportedOperator("unsupported operators: " + "; ".join(lines), file=file)
 

@@ -45,7 +45,14 @@ def test_unsupported_operators_and_variants_are_exit_code_2(
     unknown = helper.make_node("Unknown", ["x"], ["y"], "odd", domain="own")
     text = helper.make_node("Cast", ["x"], ["s"], "to_text", to=TensorProto.STRING)
     back = helper.make_node("Cast", ["s"], ["y"], "back", to=TensorProto.FLOAT)
+    image = [
+        helper.make_node("Cast", ["x"], ["bytes"], to=TensorProto.UINT8),
+        helper.make_node("ImageDecoder", ["bytes"], ["pixels"], "photo"),
+        helper.make_node("Cast", ["pixels"], ["y"], to=TensorProto.FLOAT),
+    ]
+    opsets[0].version = 20
     for nodes, expected in (([unknown], "own.Unknown (opset 1) in 1 node(s): odd"),
+                            (image, "in 1 node(s): photo (the decoder of a file format is no"),
                             ([text, back], "to_text")):  # fmt: skip
         graph = helper.make_graph(nodes, "g", [x], [y])
         onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), tmp_path / "m.onnx")

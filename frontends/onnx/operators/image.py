@@ -10,7 +10,7 @@ from frontends.computations.column_image import columns_to_image
 from frontends.computations.crop_or_pad import center_crop_or_pad
 from frontends.errors import InvalidModel
 from frontends.onnx.op import Op, normalize_axis
-from frontends.onnx.registry import converter
+from frontends.onnx.registry import converter, refuse
 
 
 @converter("Col2Im", since=18)
@@ -42,9 +42,7 @@ def center_crop_pad(op: Op) -> Any:
     return op.te(lambda x, dims: center_crop_or_pad(x, axes, dims), op.x(), dims=sizes)
 
 
-@converter("ImageDecoder", since=20)
-def image_decoder(op: Op) -> Any:
-    """Refuse: the decoder of a file format is no computation on tensors."""
-    raise op.unsupported(
-        "decoding image files is not part of a compiled model; decode before it and feed the pixels"
-    )
+refuse(
+    "ImageDecoder",
+    reason="the decoder of a file format is no computation on tensors; decode before the model",
+)

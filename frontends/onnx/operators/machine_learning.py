@@ -19,7 +19,7 @@ from frontends.errors import InvalidModel
 from frontends.onnx.indices import indices_within
 from frontends.onnx.op import Op, numpy_dtype
 from frontends.onnx.operators.elementwise import is_float
-from frontends.onnx.registry import converter
+from frontends.onnx.registry import converter, refuse
 
 ML = "ai.onnx.ml"
 
@@ -146,10 +146,7 @@ def one_hot_encoder(op: Op) -> relax.Expr:
     return R.astype(equal, "float32")
 
 
-@converter("CategoryMapper", domain=ML)
-def category_mapper(op: Op) -> relax.Expr:
-    """Refuse: the operator translates between integers and strings."""
-    raise op.unsupported("strings")
+refuse("CategoryMapper", reason="strings are no tensors of numbers", domain=ML)
 
 
 @converter("LabelEncoder", domain=ML)
@@ -307,13 +304,5 @@ def label_of_greatest(op: Op, scores: relax.Expr, labels: np.ndarray) -> relax.E
     return op.emit(R.take(op.const(labels, "int64"), places, 0, "clip"))
 
 
-@converter("ZipMap", domain=ML)
-def zip_map(op: Op) -> relax.Expr:
-    """Refuse: the result is a sequence of maps, which is no tensor."""
-    raise op.unsupported("a sequence of maps as result; export the model without ZipMap")
-
-
-@converter("DictVectorizer", "CastMap", domain=ML)
-def from_map(op: Op) -> relax.Expr:
-    """Refuse: the input is a map, which is no tensor."""
-    raise op.unsupported("maps")
+refuse("ZipMap", reason="maps are no tensors; export the model without ZipMap", domain=ML)
+refuse("DictVectorizer", "CastMap", reason="maps are no tensors", domain=ML)

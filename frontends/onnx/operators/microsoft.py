@@ -10,7 +10,7 @@ from tvm.relax import op as R
 from frontends.computations.exact_reshape import exact_reshape
 from frontends.dims import is_static
 from frontends.onnx.op import Op
-from frontends.onnx.registry import converter
+from frontends.onnx.registry import converter, refuse
 from frontends.onnx.value import Value
 
 MICROSOFT = "com.microsoft"
@@ -92,13 +92,9 @@ def sample(op: Op) -> Value:
     return op.value(0)
 
 
-@converter("MurmurHash3", domain=MICROSOFT)
-def murmur_hash(op: Op) -> relax.Expr:
-    """Refuse: the hash serves strings."""
-    raise op.unsupported("hashes of strings")
-
-
-@converter("BifurcationDetector", domain=MICROSOFT)
-def bifurcation_detector(op: Op) -> relax.Expr:
-    """Refuse: the operator steers a text generation loop, it computes nothing."""
-    raise op.unsupported("matching suffixes of generated text")
+refuse("MurmurHash3", reason="the hash serves strings", domain=MICROSOFT)
+refuse(
+    "BifurcationDetector",
+    reason="it steers a loop that generates text, and computes nothing",
+    domain=MICROSOFT,
+)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from tvm import relax
 from tvm.relax import op as R
@@ -12,13 +10,12 @@ from frontends.computations.count_ngrams import count_ngrams
 from frontends.computations.exact_reshape import exact_reshape
 from frontends.errors import InvalidModel
 from frontends.onnx.op import Op
-from frontends.onnx.registry import converter
+from frontends.onnx.registry import converter, refuse
 
-
-@converter("StringConcat", "StringSplit", "StringNormalizer", "RegexFullMatch")
-def string_operator(op: Op) -> Any:
-    """Refuse: compiled models have no strings."""
-    raise op.unsupported("strings are not supported; process text before the model")
+refuse(
+    *("StringConcat", "StringSplit", "StringNormalizer", "RegexFullMatch"),
+    reason="strings are no tensors of numbers; process text before the model",
+)
 
 
 @converter("TfIdfVectorizer", since=9)

@@ -6,7 +6,7 @@ from tvm import relax
 from tvm.relax import op as R
 
 from frontends.onnx.op import Op
-from frontends.onnx.registry import converter
+from frontends.onnx.registry import converter, refuse
 
 TRAINING = "ai.onnx.preview.training"
 
@@ -119,7 +119,4 @@ def momentum(op: Op) -> list[relax.Expr]:
     return [*values, *velocities]
 
 
-@converter("Gradient", domain=TRAINING)
-def gradient(op: Op) -> relax.Expr:
-    """Refuse: differentiating the graph is no inference."""
-    raise op.unsupported("differentiation of a graph")
+refuse("Gradient", reason="differentiating a graph is no inference", domain=TRAINING)

@@ -112,5 +112,5 @@ def test_center_crop_pad() -> None:
 
 def test_image_files_are_refused() -> None:
     model = model_of([variant("ImageDecoder", "x")], {"x": np.zeros(8, "uint8")})
-    with pytest.raises(UnsupportedOperator, match="decode before it"):
+    with pytest.raises(UnsupportedOperator, match="decode before the model"):
         import_onnx(model)
