@@ -155,11 +155,16 @@ class Replay:
         return ArenaTensor(binding.var.name, storage, 0, _WHOLE)
 
     def _part(self, binding: relax.VarBinding, used: dict[int, Span]) -> dict[int, Span]:
-        """Return the bytes that a view at an offset holds; it must lie within its source."""
-        offset = binding.value.args[3]
+        """Return the bytes that a view at an offset holds; it must lie within its source.
+
+        What a function returns may be any of its arguments, but none with fewer bytes than that.
+        """
+        source, offset = binding.value.args[0], binding.value.args[3]
         shift, parts = _constant(getattr(offset, "value", offset)), {}
+        size, whole = (self._bounds.bytes_of(var.ty) or 0 for var in (binding.var, source))
         for index, (begin, end) in used.items():
-            size = self._bounds.bytes_of(binding.var.ty) or 0
+            if end - begin < whole:
+                continue
             parts[index] = (begin + shift, begin + shift + size)
             if shift < 0 or begin + shift + size > end:
                 raise OverlapError(

@@ -7,6 +7,7 @@ machine calls them by that name; all else is what `relax_passes.build` does.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -17,8 +18,27 @@ from relax_passes.pass_base import GraphPass, PassContext
 from relax_passes.pipeline import default_pipeline
 from relax_passes.schedule_kernels import is_scheduled, schedule_kernels
 
+
+@dataclass(frozen=True)
+class KernelKind:
+    """How kernels are compiled.
+
+    Args:
+        checked: Whether they check the sizes, the strides and the offset of what they are given,
+            as those of a compiled model do. It is a third of their code.
+        optimized: Whether LLVM optimizes them.
+    """
+
+    checked: bool
+    optimized: bool
+
+
+UNCHECKED = KernelKind(checked=False, optimized=True)
+AS_SHIPPED = KernelKind(checked=True, optimized=True)
+QUICK = KernelKind(checked=False, optimized=False)
+
 _SCHEDULED: dict[tvm_ffi.StructuralKey, tirx.PrimFunc] = {}
-_COMPILED: dict[tuple[tvm_ffi.StructuralKey, bool], str] = {}
+_COMPILED: dict[tuple[tvm_ffi.StructuralKey, KernelKind], str] = {}
 _KEPT: list[Any] = []  # libraries whose functions are in the registry
 
 
@@ -50,18 +70,13 @@ def cached_pipeline() -> Any:
 
 
 def build_cached(
-    mod: tvm.IRModule, ctx: PassContext, *, checked: bool = False
+    mod: tvm.IRModule, ctx: PassContext, kind: KernelKind = UNCHECKED
 ) -> relax.VirtualMachine:
-    """Build a module whose kernels are scheduled; return the machine that runs its functions.
-
-    Args:
-        checked: Whether kernels check the sizes, the strides and the offset of what they are
-            given, as those of a compiled model do. It is a third of their code.
-    """
+    """Build a module whose kernels are scheduled; return the machine that runs its functions."""
     mod = relax.transform.ToNonDataflow()(mod)
     mod = relax.transform.RemovePurityChecking()(mod)
     mod = relax.transform.CallTIRRewrite()(mod)
-    names = _compiled(mod, ctx, checked)
+    names = _compiled(mod, ctx, kind)
     externs = {var: relax.ExternFunc(name) for var, name in names.items()}
     graphs = {
         var: tvm_ffi.structural_map(func, (tvm.ir.GlobalVar, lambda v: externs.get(v, v)))
@@ -75,22 +90,27 @@ def build_cached(
     return relax.VirtualMachine(executable.mod, tvm.cpu())
 
 
-def _compiled(mod: tvm.IRModule, ctx: PassContext, checked: bool) -> dict[tvm.ir.GlobalVar, str]:
+def _compiled(mod: tvm.IRModule, ctx: PassContext, kind: KernelKind) -> dict[tvm.ir.GlobalVar, str]:
     """Return the registered name of each kernel, all new ones compiled together."""
     names: dict[tvm.ir.GlobalVar, str] = {}
     new: dict[str, tirx.PrimFunc] = {}
     for var, func in mod.functions.items():
         if not isinstance(func, tirx.PrimFunc):
             continue
-        key = tvm_ffi.StructuralKey(func.without_attr("global_symbol")), checked
+        key = tvm_ffi.StructuralKey(func.without_attr("global_symbol")), kind
         if key not in _COMPILED:
             _COMPILED[key] = f"fuzz_kernel_{len(_COMPILED)}"
             new[_COMPILED[key]] = func.with_attr("global_symbol", _COMPILED[key])
         names[var] = _COMPILED[key]
     if new:
-        with tvm.transform.PassContext(config={"tirx.disable_assert": not checked}):
-            library = tvm.compile(tvm.IRModule(new), target=ctx.target)
+        target = ctx.target if kind.optimized else _without_optimizations(ctx.target)
+        with tvm.transform.PassContext(config={"tirx.disable_assert": not kind.checked}):
+            library = tvm.compile(tvm.IRModule(new), target=target)
         _KEPT.append(library)
         for name in new:
             tvm_ffi.register_global_func(name, library[name], override=True)
     return names
+
+
+def _without_optimizations(target: tvm.target.Target) -> tvm.target.Target:
+    return tvm.target.Target({**target.export(), "opt-level": 0})

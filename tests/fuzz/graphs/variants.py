@@ -13,6 +13,7 @@ from relax_passes.pipeline import REQUIRED, Pipeline, default_pipeline
 # Within these phases every pass takes what every other leaves. The later phases lower the graph
 # step by step, so their passes have one order.
 FREE_PHASES = ("canonicalize", "raise", "rewrite")
+_QUICK_SHARE = 0.9
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,8 @@ class Variant:
         twice: Whether each pass runs twice, where the second run must change nothing.
         unoptimized: Whether the unoptimized module is run too.
         strict: Whether the precision is "strict".
+        quick: Whether kernels are compiled without LLVM's optimizations and argument checks,
+            which halves what a graph costs. What is planned is the same.
     """
 
     off: tuple[str, ...] = ()
@@ -32,6 +35,7 @@ class Variant:
     twice: bool = False
     unoptimized: bool = False
     strict: bool = False
+    quick: bool = False
 
     def apply(self, pipeline: Pipeline) -> Pipeline:
         """Return the pipeline that runs this way."""
@@ -62,17 +66,18 @@ def _choose_passes(seed: str, mode: str) -> Variant:
     names = optional_passes()
     way = rng.random()
     unoptimized = mode == "passes" and rng.random() < 0.1
+    quick = mode == "memory" and random.Random(f"{seed}/quick").random() < _QUICK_SHARE
     if mode == "memory" and rng.random() < 0.8:
         # Every operator a kernel of its own: more tensors to place, and kernels that graphs share.
-        return Variant(off=("fuse_operators", "fuse_siblings"))
+        return Variant(off=("fuse_operators", "fuse_siblings"), quick=quick)
     if way < 0.35:
-        return Variant(unoptimized=unoptimized)
+        return Variant(unoptimized=unoptimized, quick=quick)
     if way < 0.7:
         off = rng.sample(names, rng.choice([1, 1, 2, len(names) // 2, len(names)]))
-        return Variant(off=tuple(sorted(off)), unoptimized=unoptimized)
+        return Variant(off=tuple(sorted(off)), unoptimized=unoptimized, quick=quick)
     if way < 0.85:
-        return Variant(shuffle=rng.randrange(1 << 20), unoptimized=unoptimized)
-    return Variant(twice=True, unoptimized=unoptimized)
+        return Variant(shuffle=rng.randrange(1 << 20), unoptimized=unoptimized, quick=quick)
+    return Variant(twice=True, unoptimized=unoptimized, quick=quick)
 
 
 class NotIdempotent(AssertionError):

@@ -96,3 +96,35 @@ def test_equal_functions_are_both_planned() -> None:
     x = np.random.default_rng(0).random((4, 8)).astype("float32")
     y = np.exp(x) + x
     np.testing.assert_allclose(compiled(x), np.exp(y) + y, rtol=1e-5)
+
+
+@I.ir_module
+class OneOfTwo:
+    """`pick` returns its second argument, which has more bytes than the first."""
+
+    @R.function(private=True)
+    def pick(a: R.Tensor((1,), "float32"), b: R.Tensor((8,), "float32")) -> R.Tensor(
+        (8,), "float32"
+    ):
+        return b
+
+    @R.function
+    def main(x: R.Tensor((8,), "float32"), y: R.Tensor((8,), "float32")) -> R.Tensor(
+        (6,), "float32"
+    ):
+        cls = OneOfTwo
+        with R.dataflow():
+            ends = R.split(x, indices_or_sections=[1, 7], axis=0)
+            first = ends[0]
+            picked = cls.pick(first, y)
+            parts = R.split(picked, indices_or_sections=[1, 7], axis=0)
+            inner = parts[1]
+            gv = R.tanh(inner)
+            R.output(gv)
+        return gv
+
+
+def test_a_part_of_what_a_function_returns_is_no_part_of_a_smaller_argument() -> None:
+    compiled = relaxc.compile(OneOfTwo, threads=1, progress=False)
+    x, y = np.random.default_rng(0).standard_normal((2, 8)).astype("float32")
+    np.testing.assert_allclose(compiled(x, y), np.tanh(y[1:7]), rtol=1e-5, atol=1e-6)
