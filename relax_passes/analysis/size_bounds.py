@@ -36,10 +36,12 @@ class SizeBounds:
         """Return the most bytes a tensor of that type can take, None if it has no bound."""
         if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
             return None
+        greatest = [self.greatest(dim) for dim in ty.shape.values]
+        if 0 in greatest:
+            return 0  # whatever the others are
         total = (DataType(str(ty.dtype)).bits + 7) // 8
-        for dim in ty.shape.values:
-            greatest = self.greatest(dim)
-            if greatest is None:
+        for most in greatest:
+            if most is None:
                 return None
-            total *= greatest
+            total *= most
         return total if total < _LIMIT else None

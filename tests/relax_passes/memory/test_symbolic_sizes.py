@@ -166,6 +166,15 @@ def test_two_bounds_of_one_name_are_refused() -> None:
         compiled(chain(inputs=("x", "z")), dynamic_shapes=shapes)
 
 
+def test_a_tensor_without_elements_takes_no_bytes_whatever_its_other_sizes_are() -> None:
+    """The planner folds the product to 0, so the verifier must bound it too."""
+    n = tirx.Var("n", "int64")
+    x = relax.Var("x", relax.TensorType((n, 4), "float32"))
+    bounds = SizeBounds(relax.Function([x], relax.SeqExpr([], x), x.ty))
+    assert bounds.bytes_of(relax.TensorType((2, n, 0), "float32")) == 0
+    assert bounds.bytes_of(x.ty) is None
+
+
 def test_bounds_are_computed_through_expressions() -> None:
     assert split_bound("n <= 12") == ("n", 12) and split_bound("n") == ("n", None)
     n, m = tirx.Var("n", "int64"), tirx.Var("m", "int64")
