@@ -9,25 +9,31 @@ branches. Valleys do not depend on each other, so the search is free to choose t
 
 It chooses the slot with the fewest options for the times it has failed before (Boussemart, Hemery,
 Lecoutre, Sais, "Boosting Systematic Search by Weighting Constraints", ECAI 2004), so it starts
-where the problem is hard. It is cut short and begun anew, slightly disturbed, with these weights
-kept (Gomes, Selman, Kautz, "Boosting Combinatorial Search Through Randomization", AAAI 1998). A
-branch ends when at some slot the skyline and the buffers to come exceed the capacity, and buffers
-that share no slot with the rest are solved on their own (both as in Moffitt, "MiniMalloc: A
-Lightweight Memory Allocator for Hardware-Accelerated Machine Learning", ASPLOS 2023).
+where the problem is hard. Of the options, the one goes first that loses the least of what is free.
+After few failures it is begun anew, disturbed, with these weights kept (Gomes, Selman, Kautz,
+"Boosting Combinatorial Search Through Randomization", AAAI 1998): what follows an early mistake
+does not mend it, and a start without one needs few more nodes than there are buffers. A branch ends
+when at some slot the skyline and the buffers to come exceed the capacity, and buffers that share no
+slot with the rest are solved on their own (both as in Moffitt, "MiniMalloc: A Lightweight Memory
+Allocator for Hardware-Accelerated Machine Learning", ASPLOS 2023).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 
 from relax_passes.memory.time_slots import NOTHING, TimeSlots
 
-_NODES_PER_START = 1.5  # a buffer
-_MORE_EACH_START = 1.1
-_DISTURBANCE = 0.1  # standard deviations of the logarithm of the area
+_FAILURES_PER_START = 10
+_MORE_EACH_START = 1.05
+_DISTURBANCE = 0.4  # standard deviations of the logarithm of the area
+# What a branch is judged by, in units of one logarithm of the area.
+_WASTE = 100.0  # where all free bytes of a slot are lost to a hole
+_TOUCH = 0.5  # where an end of the valley is touched
 
 
 @dataclass
@@ -71,28 +77,33 @@ def fit_capacity(
     """
     if not buffers:
         return []
-    search = _Search(buffers, capacity)
+    search = _Search(buffers, capacity, nodes)
     area = np.log(search.size * search.slots.lengths.astype(float))
     spread = float(area.std()) or 1.0
     choice = np.random.default_rng(0)
-    priority, allowed = area, _NODES_PER_START * len(buffers) + 50
-    looks_ahead = False
-    while nodes > 0:
-        found = search.run(priority, looks_ahead, min(nodes, int(allowed)))
-        if found is not None:
-            return [int(offset) for offset in search.offsets] if found else None
-        nodes -= int(allowed)
-        allowed *= _MORE_EACH_START
-        looks_ahead = not looks_ahead
+    priority = area
+    for start in count():
+        allowed = int(_FAILURES_PER_START * _MORE_EACH_START**start)
+        found = search.run(priority, allowed)
+        if found is not None or search.nodes <= 0:
+            break
         priority = area + choice.normal(0, _DISTURBANCE * spread, len(area))
-    return None
+    return [int(offset) for offset in search.offsets] if found else None
 
 
 class _Search:
-    def __init__(self, buffers: Sequence[tuple[int, int, int]], capacity: int) -> None:
+    """The search: what is known of the buffers, and what failures have taught.
+
+    Args:
+        buffers: (lower, upper, size) triples.
+        capacity: Bytes of the arena.
+        nodes: How many states may still be looked at; it falls.
+    """
+
+    def __init__(self, buffers: Sequence[tuple[int, int, int]], capacity: int, nodes: int) -> None:
         self.slots = TimeSlots([(lower, upper) for lower, upper, _ in buffers])
         self.size = np.array([size for *_, size in buffers], np.int64)
-        self.capacity = capacity
+        self.capacity, self.nodes = capacity, nodes
         self.offsets = np.zeros(len(buffers), np.int64)
         self.failures = np.ones(self.slots.count)
         # The buffer before this one that equals it: it goes first.
@@ -102,18 +113,16 @@ class _Search:
             self.twin[number] = seen.get(buffer, -1)
             seen[buffer] = number
 
-    def run(self, priority: np.ndarray, looks_ahead: bool, nodes: int) -> bool | None:
+    def run(self, priority: np.ndarray, failures: int) -> bool | None:
         """Fill `offsets`; tell whether that is possible, None when cut short.
 
         Args:
-            priority: Which buffer goes first, of several that fit a valley equally well.
-            looks_ahead: Prefer the buffer that leaves most room at the slots beside it.
-            nodes: How many states to look at.
+            priority: Which buffer goes first, of several that waste equally little.
+            failures: How many states may turn out to have no option left.
         """
-        self.priority, self.looks_ahead = priority, looks_ahead
+        self.priority = priority
         stack: list[_Choice | _Parts] = []
-        everything = np.arange(len(self.size))
-        state = self._state(everything, np.zeros(self.slots.count, np.int64))
+        state = self._start()
         if state is None:
             return False
         while True:
@@ -127,11 +136,12 @@ class _Search:
                 if len(parts) > 1:
                     state = parts.pop()
                     stack.append(_Parts(parts))
-                if not nodes:
+                if self.nodes <= 0 or failures <= 0:
                     return None
-                nodes -= 1
+                self.nodes -= 1
                 stack.append(_Choice(self._options(state)))
             state = self._next_option(stack)
+            failures -= state is None
             if state is None and not stack:
                 return False
 
@@ -159,28 +169,50 @@ class _Search:
 
     def _independent(self, state: _State) -> list[_State]:
         """Split where no buffer lives on; the part that has failed most comes last."""
-        order = state.left[np.argsort(self.slots.start[state.left], kind="stable")]
-        reach = np.maximum.accumulate(self.slots.end[order])
-        cuts = np.nonzero(self.slots.start[order][1:] >= reach[:-1])[0]
+        left = state.left
+        reach = np.maximum.accumulate(self.slots.end[left])
+        cuts = np.nonzero(self.slots.start[left[1:]] >= reach[:-1])[0] + 1
         if not len(cuts):
             return [state]
         parts = []
-        for part in np.split(order, cuts + 1):
+        for part, lowest in zip(np.split(left, cuts), np.split(state.lowest, cuts), strict=True):
             first, stop = self.slots.start[part[0]], self.slots.end[part].max()
-            here = np.isin(state.left, part)
-            floor, room = np.full_like(state.floor, NOTHING), state.room
+            floor = np.full_like(state.floor, NOTHING)
             floor[first:stop] = state.floor[first:stop]
-            reduced = _State(state.left[here], state.lowest[here], floor, room)
+            reduced = _State(part, lowest, floor, state.room)
             parts.append((self.failures[first:stop].max(), reduced))
         parts.sort(key=lambda pair: pair[0])
         return [part for _, part in parts]
 
-    def _state(self, left: np.ndarray, floor: np.ndarray) -> _State | None:
-        """Return the state over a skyline, None if the buffers left do not fit above it."""
-        slots = self.slots
-        lowest = slots.highest_over_span(floor, left)
-        risen = slots.lowest_over_slot(lowest, left)
-        room = self.capacity - slots.sum_over_slot(self.size[left], left)
+    def _start(self) -> _State | None:
+        """Return the state before anything is placed, None if some slot's load is too high."""
+        left = np.argsort(self.slots.start, kind="stable")
+        room = self.capacity - self.slots.sum_over_slot(self.size, np.arange(len(left)))
+        return self._state(left, np.zeros(len(left), np.int64), room)
+
+    def _raised(
+        self, state: _State, span: tuple[int, int], height: int, placed: int | None = None
+    ) -> _State | None:
+        """Return the state where the skyline over `span` is `height`, None if the rest won't fit.
+
+        Args:
+            state: The state before; over `span` its skyline is level, and lower.
+            span: First slot, slot after the last.
+            height: The new height.
+            placed: The buffer that raises it, None for a hole.
+        """
+        first, stop = span
+        left, lowest, room = state.left, state.lowest, state.room
+        if placed is not None:
+            others = left != placed
+            left, lowest, room = left[others], lowest[others], room.copy()
+            room[first:stop] += self.size[placed]
+        above = (self.slots.start[left] < stop) & (self.slots.end[left] > first)
+        return self._state(left, np.where(above, np.maximum(lowest, height), lowest), room)
+
+    def _state(self, left: np.ndarray, lowest: np.ndarray, room: np.ndarray) -> _State | None:
+        """Return the state with its skyline, None if the buffers left do not fit above it."""
+        risen = self.slots.lowest_over_slot(lowest, left)
         too_full = np.nonzero((risen > room) & (risen < NOTHING))[0]
         if len(too_full):
             self.failures[too_full[0]] += 1
@@ -193,61 +225,62 @@ class _Search:
         valleys = slots.valleys(floor)
         inside = slots.all_over_span(valleys, left)
         within = left[inside]
-        count = slots.sum_over_slot(1, within)
+        covers = slots.sum_over_slot(1, within)
         risen = np.minimum(
             slots.lowest_over_slot(lowest[~inside], left[~inside]),
             slots.next_height(floor, within, self.size[within]),
         )
         hole = valleys & (risen <= state.room)
-        options = count + hole
+        options = covers + hole
         stuck = np.nonzero(valleys & (options == 0))[0]
         if len(stuck):
             self.failures[stuck[0]] += 1
             return
         score = np.where(options == 1, -1.0, options / self.failures)
         slot = int(np.argmin(np.where(valleys, score, np.inf)))
-        follow = self._placed(state, slot, self._candidates(within, slot, valleys))
-        yield from self._by_waste(state, follow) if self.looks_ahead else follow
+        for _, _, after, placed in self._placed(state, slot, within, valleys):
+            yield after, placed
         if hole[slot]:
-            raised = floor.copy()
-            raised[slot] = risen[slot]
-            after = self._state(left, raised)
-            if after is not None:
-                yield after, None
+            above_hole = self._raised(state, (slot, slot + 1), int(risen[slot]))
+            if above_hole is not None:
+                yield above_hole, None
 
     def _placed(
-        self, state: _State, slot: int, candidates: list[int]
-    ) -> Iterator[tuple[_State, tuple[int, int]]]:
-        """Yield the states after placing each candidate at the height of `slot`."""
-        offset = int(state.floor[slot])
-        for buffer in candidates:
-            raised = state.floor.copy()
-            raised[self.slots.start[buffer] : self.slots.end[buffer]] = offset + self.size[buffer]
-            after = self._state(state.left[state.left != buffer], raised)
-            if after is not None:
-                yield after, (buffer, offset)
+        self, state: _State, slot: int, within: np.ndarray, valleys: np.ndarray
+    ) -> list[tuple[float, int, _State, tuple[int, int]]]:
+        """Return (loss, number, state, placed) for each buffer that may cover `slot` next, sorted.
 
-    def _by_waste(
-        self, before: _State, follow: Iterable[tuple[_State, tuple[int, int]]]
-    ) -> list[tuple[_State, tuple[int, int]]]:
-        """Sort states by the share of the free bytes that each slot loses to holes."""
+        Those go first that lose few bytes to holes, are large, and touch the valley's ends.
 
-        def waste(pair: tuple[_State, tuple[int, int]]) -> float:
-            after = pair[0]
-            free = after.room - after.floor
-            lost = np.where(after.floor < NOTHING, before.room - before.floor - free, 0)
-            return float((lost / (lost + np.maximum(free, 0) + 1)).sum())
-
-        return sorted(follow, key=waste)
-
-    def _candidates(self, within: np.ndarray, slot: int, valleys: np.ndarray) -> list[int]:
-        """Return the buffers that may cover `slot` next, the best first.
-
-        Those that touch the valley's ends come first, then the one of greatest priority.
+        Args:
+            state: The state before.
+            slot: A slot of a valley.
+            within: The buffers that lie within valleys.
+            valleys: The slots that lie in valleys.
         """
-        start, end = self.slots.start, self.slots.end
-        first, stop = self.slots.valley_around(slot, valleys)
-        numbers = within[(start[within] <= slot) & (slot < end[within])]
-        numbers = numbers[~np.isin(self.twin[numbers], within)]
-        ends = (start[numbers] == first).astype(int) + (end[numbers] == stop)
-        return numbers[np.lexsort((-self.priority[numbers], -ends))].tolist()
+        offset, ends = int(state.floor[slot]), self.slots.valley_around(slot, valleys)
+        follow = []
+        for buffer in self._candidates(within, slot):
+            span = int(self.slots.start[buffer]), int(self.slots.end[buffer])
+            after = self._raised(state, span, offset + int(self.size[buffer]), buffer)
+            if after is not None:
+                touched = (span[0] == ends[0]) + (span[1] == ends[1])
+                gain = float(self.priority[buffer]) + _TOUCH * touched
+                loss = _WASTE * _waste(state, after) - gain
+                follow.append((loss, buffer, after, (buffer, offset)))
+        return sorted(follow, key=lambda branch: branch[:2])
+
+    def _candidates(self, within: np.ndarray, slot: int) -> list[int]:
+        """Return the buffers over `slot`; of equal ones the first."""
+        present = np.zeros(len(self.size) + 1, bool)  # one more: who has no twin has number -1
+        present[within] = True
+        over = (self.slots.start[within] <= slot) & (slot < self.slots.end[within])
+        numbers = within[over]
+        return numbers[~present[self.twin[numbers]]].tolist()
+
+
+def _waste(before: _State, after: _State) -> float:
+    """Return which share of its free bytes each slot loses to holes, summed over the slots."""
+    free = after.room - after.floor
+    lost = np.where(after.floor < NOTHING, before.room - before.floor - free, 0)
+    return float((lost / (lost + np.maximum(free, 0) + 1)).sum())

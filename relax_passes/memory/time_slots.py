@@ -86,18 +86,20 @@ class TimeSlots:
             ranges: The ranges that lie within valleys.
             size: Bytes of each one's buffer.
         """
-        result = np.full(self.count, NOTHING, np.int64)
+        none = int(size.max(initial=0)) + 1
         # The least size of those that end before the slot, and of those that start after it.
-        before, behind = (np.full(self.count + 1, NOTHING, np.int64) for _ in range(2))
+        before, behind = (np.full(self.count + 1, none, np.int64) for _ in range(2))
         np.minimum.at(before, self.end[ranges], size)
         np.minimum.at(behind, self.start[ranges], size)
-        for first, stop in zip(*self._stretches(floor), strict=True):
-            if stop - first > 1:
-                left = np.minimum.accumulate(before[first + 1 : stop])
-                right = np.minimum.accumulate(behind[first + 1 : stop][::-1])[::-1]
-                result[first + 1 : stop] = left
-                result[first : stop - 1] = np.minimum(result[first : stop - 1], right)
-        return np.where(result < NOTHING, result + floor, NOTHING)
+        # A term that falls from stretch to stretch keeps the running minima within them; no range
+        # crosses from one to the next.
+        fall = np.zeros(self.count, np.int64)
+        np.cumsum(floor[1:] != floor[:-1], out=fall[1:])
+        fall *= none + 1
+        left = np.minimum.accumulate(before[:-1] - fall) + fall
+        right = np.minimum.accumulate((behind[1:] + fall)[::-1])[::-1] - fall
+        least = np.minimum(left, right)
+        return np.where(least < none, least + floor, NOTHING)
 
     def _stretches(self, floor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the first slot of each stretch of equal height, and the slot after its last."""

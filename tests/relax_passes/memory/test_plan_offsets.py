@@ -15,9 +15,9 @@ from tests.relax_passes.memory.planted import tiling
 WORKED_EXAMPLE = [(0, 3, 4), (3, 9, 4), (0, 9, 4), (9, 21, 4), (0, 21, 4)]
 
 
-# Those that take a second or less: the rest is for `make fuzz`. Placing buffers one by one leaves
-# 0, 7, 11, 19 and 37 above 1.02.
-TILINGS = (0, 1, 3, 4, 7, 8, 9, 10, 11, 13, 14, 15, 16, 19, 37)
+# Those that take little time: the rest is for `make fuzz`. Placing buffers one by one leaves 0, 11
+# and 19 above 1.02; starts cut short by their nodes, not by their failures, leave 2 and 443.
+TILINGS = (0, 1, 2, 3, 4, 8, 9, 10, 11, 13, 14, 15, 16, 19, 443)
 
 
 def random_buffers(seed: int, count: int = 60) -> list[tuple[int, int, int]]:
