@@ -16,7 +16,7 @@ from relax_passes.memory.greedy_offsets import GREEDY_STRATEGIES, Buffer, place_
 # everywhere. A node takes some 150 us, and 0.5 us for each buffer.
 _NODE, _NODE_PER_BUFFER = 150, 0.5
 _WORK = 2_000_000
-_WORK_TO_FIT = 50_000_000  # where the user states a capacity: up to a minute
+_WORK_TO_FIT = 40_000_000  # where the user states a capacity: up to a minute
 _FIRST_SHARE = 0.3  # of the work, to meet the bound itself
 _SHARE_TO_FIT = 0.8  # of the work, to meet a stated capacity
 _CLOSE_SHARE = 0.8  # of what remains, to come close to the bound

@@ -81,7 +81,8 @@ def norm(model: Model, value: str) -> str:
 @pytest.mark.parametrize("build", [inverted_residuals, encoder])
 def test_the_arena_is_at_its_bound_and_below_onnx_runtimes(build, tmp_path: Path) -> None:
     path = build(tmp_path / "model.onnx")
-    metrics, outputs = plan(path)
+    planned = plan(path)
+    metrics, outputs = planned.metrics, planned.outputs
     shape = [d.dim_value for d in onnx.load(path).graph.input[0].type.tensor_type.shape.dim]
     theirs = onnxruntime_arena_bytes(path, {"x": np.ones(shape, np.float32)})
     assert theirs is not None

@@ -1,9 +1,8 @@
 """Pack random buffers with a planted plan: `python -m tests.fuzz.pack_buffers [--count 500]`.
 
 Each instance is a rectangle cut into 50-500 pieces, so its capacity is known to suffice. A plan
-that overlaps, or that needs more than 1.02 times the capacity, is printed; the first kind makes the
-exit code 1. The second kind is a limit of the search, which stops after some 2 s: a few tilings
-stay loose.
+that overlaps, or that needs more than 1.02 times the capacity, is printed, and makes the exit code
+1. The search stops after some 2 s; it counts nodes, so what it finds is the same everywhere.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from relax_passes.memory.verify_offsets import OverlapError, verify_offsets
 from tests.relax_passes.memory.planted import random_tiling
 
 MOST = 1.02  # times the planted capacity
-_LOOSE = "times the capacity"
 
 
 def fault(seed: int) -> str | None:
@@ -28,12 +26,12 @@ def fault(seed: int) -> str | None:
     except OverlapError as overlap:
         return str(overlap)
     if plan.peak > MOST * capacity:
-        return f"{len(buffers)} buffers: {plan.peak / capacity:.4f} {_LOOSE}"
+        return f"{len(buffers)} buffers: {plan.peak / capacity:.4f} times the capacity"
     return None
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Pack the instances; return 1 if a plan is wrong."""
+    """Pack the instances; return 1 if a plan is wrong or loose."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.pack_buffers", description=__doc__)
     parser.add_argument("--count", type=int, default=500, help="how many instances")
     parser.add_argument("--first", type=int, default=0, help="number of the first instance")
@@ -42,9 +40,8 @@ def main(arguments: list[str] | None = None) -> int:
     faults = {number: found for number in numbers if (found := fault(number)) is not None}
     for number, found in faults.items():
         print(f"--first {number} --count 1: {found}")
-    loose = sum(found.endswith(_LOOSE) for found in faults.values())
-    print(f"{options.count} instances, {len(faults) - loose} wrong, {loose} loose")
-    return int(len(faults) > loose)
+    print(f"{options.count} instances, {len(faults)} wrong or loose")
+    return int(bool(faults))
 
 
 if __name__ == "__main__":

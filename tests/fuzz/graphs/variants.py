@@ -58,7 +58,8 @@ def optional_passes() -> list[str]:
 def choose_variant(seed: str, mode: str) -> Variant:
     """Return the variant that a seed names; a third of them are the default pipeline."""
     strict = mode != "memory" and random.Random(f"{seed}/strict").random() < 0.05
-    return replace(_choose_passes(seed, mode), strict=strict)
+    quick = mode == "memory" and random.Random(f"{seed}/quick").random() < _QUICK_SHARE
+    return replace(_choose_passes(seed, mode), strict=strict, quick=quick)
 
 
 def _choose_passes(seed: str, mode: str) -> Variant:
@@ -66,18 +67,17 @@ def _choose_passes(seed: str, mode: str) -> Variant:
     names = optional_passes()
     way = rng.random()
     unoptimized = mode == "passes" and rng.random() < 0.1
-    quick = mode == "memory" and random.Random(f"{seed}/quick").random() < _QUICK_SHARE
     if mode == "memory" and rng.random() < 0.8:
         # Every operator a kernel of its own: more tensors to place, and kernels that graphs share.
-        return Variant(off=("fuse_operators", "fuse_siblings"), quick=quick)
+        return Variant(off=("fuse_operators", "fuse_siblings"))
     if way < 0.35:
-        return Variant(unoptimized=unoptimized, quick=quick)
+        return Variant(unoptimized=unoptimized)
     if way < 0.7:
         off = rng.sample(names, rng.choice([1, 1, 2, len(names) // 2, len(names)]))
-        return Variant(off=tuple(sorted(off)), unoptimized=unoptimized, quick=quick)
+        return Variant(off=tuple(sorted(off)), unoptimized=unoptimized)
     if way < 0.85:
-        return Variant(shuffle=rng.randrange(1 << 20), unoptimized=unoptimized, quick=quick)
-    return Variant(twice=True, unoptimized=unoptimized, quick=quick)
+        return Variant(shuffle=rng.randrange(1 << 20), unoptimized=unoptimized)
+    return Variant(twice=True, unoptimized=unoptimized)
 
 
 class NotIdempotent(AssertionError):
