@@ -199,3 +199,41 @@ def test_operators_inside_are_listed_too():
     with pytest.raises(relaxc.UnsupportedOperator) as caught:
         relaxc.compile(Net(function), (torch.eye(3),))
     assert "_linalg_det" in str(caught.value) and "i0" in str(caught.value)
+
+
+@torch.no_grad()
+def test_regions_that_are_compiled_once():
+    @torch.compiler.nested_compile_region
+    def block(x, weight):
+        return torch.relu(x @ weight) + 1
+
+    def function(x, weight):
+        return block(block(x, weight), weight)
+
+    torch._dynamo.reset()
+    fast = torch.compile(function, backend=backend, options={"strict": True, "threads": 1})
+    torch.testing.assert_close(fast(x(), torch.eye(4) * 2), function(x(), torch.eye(4) * 2))
+
+
+def gradient(function, data):
+    weight = torch.full((4, 4), 0.1, requires_grad=True)
+    function(data, weight).sum().backward()
+    return weight.grad
+
+
+def test_a_cond_has_gradients():
+    def function(data, weight):
+        return torch.cond(data.sum() > 0, lambda d: d @ weight, lambda d: d * 2, (data,))
+
+    torch._dynamo.reset()
+    fast = torch.compile(function, backend=backend, options={"strict": True, "threads": 1})
+    torch.testing.assert_close(gradient(fast, x().abs()), gradient(function, x().abs()))
+
+
+def test_a_loop_with_gradients_is_left_to_eager():
+    def function(data, weight):
+        return while_loop(lambda d: d.sum() < 9, lambda d: (d @ weight + 1,), (data,))[0]
+
+    torch._dynamo.reset()
+    fast = torch.compile(function, backend=backend)
+    torch.testing.assert_close(gradient(fast, x()), gradient(function, x()))
