@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
@@ -27,7 +28,7 @@ from frontends.onnx.ratio import Ratio
 from frontends.onnx.registry import find_converter, normalize_domain, refusal
 from frontends.onnx.relax_reason import plain_reason
 from frontends.onnx.stored_types import check_stored_inputs, name_stored_results
-from frontends.onnx.symbols import InputShapes, sanitize
+from frontends.onnx.symbols import MOST_ELEMENTS, InputShapes, sanitize
 from frontends.onnx.value import Value, relax_constant, tensors_of
 from frontends.storage_types import container
 
@@ -336,12 +337,15 @@ class GraphBuilder:
 
 
 def _check_sizes(results: Sequence[Value]) -> None:
-    """Refuse results of negative size, such as those of a window larger than its image."""
+    """Refuse negative sizes (a window larger than its image) and what no memory holds."""
     for tensor in tensors_of(results):
         if tensor.is_unused:
             continue
         if any(is_static(size) and size < 0 for size in tensor.shape):
             raise InvalidModel(f"the result's shape {tuple(tensor.shape)} is negative")
+        known = [int(size) for size in tensor.shape if is_static(size)]
+        if math.prod(known) > MOST_ELEMENTS:
+            raise InvalidModel(f"no memory holds the result's shape {tuple(tensor.shape)}")
 
 
 def _title(node: onnx.NodeProto) -> str:

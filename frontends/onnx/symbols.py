@@ -22,6 +22,9 @@ DynamicShapes = Mapping[str, Mapping[int, Wanted] | Sequence[Wanted]]
 # Exporters write these where they mean "unknown": two of them need not be equal.
 _MEANINGLESS = {"", "?", "None", "none", "-1", "unk", "unknown"}
 
+# Of a tensor: more would overflow the 64-bit arithmetic on bytes and offsets.
+MOST_ELEMENTS = 1 << 48
+
 
 def sanitize(name: str) -> str:
     """Return `name` as an identifier."""
@@ -145,8 +148,7 @@ class InputShapes:
             if wanted is None:
                 wanted = f"{value.name}_dim{axis}"
             shape.append(wanted if isinstance(wanted, int) else self.symbol(wanted))
-        # Sizes beyond 2^48 elements would overflow the 64-bit arithmetic on bytes and offsets.
-        if math.prod(max(size, 1) for size in shape if isinstance(size, int)) > 1 << 48:
+        if math.prod(max(size, 1) for size in shape if isinstance(size, int)) > MOST_ELEMENTS:
             raise InvalidModel(
                 f"no memory holds the shape {shape}", tensor=value.name, file=self._file
             )

@@ -117,6 +117,22 @@ def test_a_constant_of_a_terabyte_is_not_made(node: onnx.NodeProto, constants: d
     assert peak < 400e6
 
 
+@pytest.mark.parametrize(
+    ("op", "sizes"), [("ConstantOfShape", [TERA, 1024]), ("Tile", [TERA, TERA])]
+)
+def test_a_result_that_no_memory_holds_is_refused(op: str, sizes: list[int]) -> None:
+    inputs = ["n"] if op == "ConstantOfShape" else ["x", "n"]
+    model = make_model(
+        [helper.make_node(op, inputs, ["y"], "too_much")],
+        {"x": ("float32", [2, 2])},
+        ["y"],
+        {"n": np.asarray(sizes, "int64")},
+    )
+    with pytest.raises(InvalidModel, match="no memory holds the result's shape") as caught:
+        import_onnx(model)
+    assert caught.value.node == "too_much"
+
+
 def test_a_sparse_tensor_of_a_terabyte_is_refused() -> None:
     made = model([helper.make_node("ReduceMax", ["w"], ["y"])])
     made.graph.sparse_initializer.append(
