@@ -30,13 +30,11 @@ from relax_passes.memory.parallel_safe import (
     place_longest_path_first,
 )
 from relax_passes.memory.plan_offsets import Plan, Strategy, plan_offsets
-from relax_passes.memory.plan_report import PlanTotals, count_allocations, describe_buffers
+from relax_passes.memory.plan_report import NAME, PlanTotals, count_allocations, describe_buffers
 from relax_passes.memory.symbolic_storage import share_symbolic_storage
 from relax_passes.memory.tvm_planner import tvm_planner_bytes
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.pass_options import option
-
-NAME = "plan_memory"
 
 
 @dataclass(frozen=True)
