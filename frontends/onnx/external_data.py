@@ -44,6 +44,8 @@ def _load(tensor: onnx.TensorProto, folder: Path | None, file: str) -> None:
         raise refuse("its data is external, and a model given as object or bytes has no folder")
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
+    if not isinstance(location, str):  # protobuf gives what is not UTF-8 as bytes
+        raise refuse(f"the location of its external data is no text: {location!r}")
     size = byte_count(tensor, file)
     try:
         offset, length = int(entries.get("offset", 0)), int(entries.get("length", size))

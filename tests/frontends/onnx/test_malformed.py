@@ -216,6 +216,14 @@ def test_bad_external_data(folder: Path, entries: dict[str, str], text: str) -> 
     assert text in str(caught.value)
 
 
+def test_a_location_that_is_no_text(folder: Path) -> None:
+    path = _external(folder, location="w.b1n")
+    path.write_bytes(path.read_bytes().replace(b"w.b1n", b"w.b\xffn"))
+    with pytest.raises(InvalidModel, match="is no text") as caught:
+        import_onnx(path)
+    assert caught.value.tensor == "w"
+
+
 @pytest.mark.parametrize("kind", ["file", "folder", "loop"])
 def test_external_data_behind_a_link(folder: Path, kind: str) -> None:
     if kind == "file":
