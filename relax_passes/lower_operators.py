@@ -37,7 +37,6 @@ RUNTIME = frozenset(
         "relax.reshape",
         "relax.shape_of",
         "relax.tensor_to_shape",
-        "relax.shape_to_tensor",
         "relax.null_value",
         "relax.assert_op",
     }

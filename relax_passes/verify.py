@@ -32,7 +32,6 @@ LOWERED = frozenset(
         "relax.shape_of",
         "relax.size",
         "relax.tensor_to_shape",
-        "relax.shape_to_tensor",
         "relax.assert_op",
         "relax.null_value",
     }

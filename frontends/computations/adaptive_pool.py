@@ -21,6 +21,7 @@ from frontends.computations.kernel import (
     serial,
     when,
 )
+from frontends.computations.not_a_number import is_nan
 from frontends.computations.sample_points import wide_float
 
 
@@ -65,7 +66,7 @@ def adaptive_maximum(x: te.Tensor, outputs: Sequence[Any]) -> list[te.Tensor]:
                 value = ins[0][at]
                 greater = value > outs[0][place]
                 if "float" in dtype:
-                    greater = tirx.any(greater, tirx.isnan(value))
+                    greater = tirx.any(greater, is_nan(value))
                 with when(tirx.any(best() < 0, greater)):
                     best.set(flat)
                     outs[0][place] = value

@@ -8,6 +8,7 @@ from typing import Any
 from tvm import te, tirx
 
 from frontends.computations.kernel import Scalar, as_dtype, index, kernel, parallel, serial, when
+from frontends.computations.not_a_number import is_nan
 from frontends.computations.sample_points import wide_float
 
 
@@ -33,8 +34,8 @@ def running_extremum(x: te.Tensor, *, greatest: bool) -> list[te.Tensor]:
                 new, old = as_dtype(ins[0][o, j, i], wide), as_dtype(ins[0][o, best(), i], wide)
                 wins = new >= old if greatest else new <= old
                 if "float" in dtype:
-                    wins = tirx.any(wins, tirx.isnan(new))
-                    wins = tirx.all(wins, tirx.any(tirx.isnan(new), tirx.Not(tirx.isnan(old))))
+                    wins = tirx.any(wins, is_nan(new))
+                    wins = tirx.all(wins, tirx.any(is_nan(new), tirx.Not(is_nan(old))))
                 with when(wins):
                     best.set(j)
                 outs[0][o, j, i] = ins[0][o, best(), i]
@@ -61,7 +62,7 @@ def running_logsumexp(x: te.Tensor) -> te.Tensor:
                 value = Scalar(as_dtype(ins[0][o, j, i], wide), wide)
                 # Equal infinities have no difference: exp(0) stands for their ratio.
                 higher = Scalar(tirx.max(top(), value()), wide)
-                higher.set(tirx.Select(tirx.isnan(value()), value(), higher()))
+                higher.set(tirx.Select(is_nan(value()), value(), higher()))
                 zero = tirx.const(0.0, wide)
                 kept = tirx.Select(top() == higher(), zero, top() - higher())
                 added = tirx.Select(value() == higher(), zero, value() - higher())

@@ -12,7 +12,6 @@ from tvm import te, tirx
 
 from frontends.computations.kernel import (
     Scalar,
-    as_dtype,
     index,
     kernel,
     parallel,
@@ -20,6 +19,7 @@ from frontends.computations.kernel import (
     serial,
     when,
 )
+from frontends.computations.not_a_number import is_nan
 
 
 def combine(old: Any, new: Any, how: str) -> Any:
@@ -35,12 +35,8 @@ def combine(old: Any, new: Any, how: str) -> Any:
         return old * new
     wins = old > new if how == "max" else old < new
     if "float" in dtype:
-        wins = tirx.any(wins, tirx.isnan(as_dtype(old, _tested(dtype))))
+        wins = tirx.any(wins, is_nan(old))
     return tirx.Select(wins, old, new)
-
-
-def _tested(dtype: str) -> str:
-    return "float32" if dtype in ("float16", "bfloat16") else dtype
 
 
 def scatter_elements(

@@ -9,6 +9,7 @@ from typing import Any
 from tvm import te, tirx
 
 from frontends.computations.kernel import index, product
+from frontends.computations.not_a_number import is_nan
 from frontends.computations.sample_points import wide_float
 
 
@@ -85,7 +86,7 @@ def max_pool(x: te.Tensor, windows: Windows) -> te.Tensor:
     def greater(a: Any, b: Any) -> Any:
         keep = a > b
         if "float" in dtype:
-            keep = tirx.any(keep, tirx.isnan(a))
+            keep = tirx.any(keep, is_nan(a))
         return tirx.Select(keep, a, b)
 
     greatest = te.comm_reducer(greater, lambda _: least, name="greatest")
@@ -179,7 +180,7 @@ def max_places(
         value, best = x(n, c, *safe), maxima(*i)
         hit = value == best
         if is_float:
-            hit = tirx.any(hit, tirx.all(tirx.isnan(value), tirx.isnan(best)))
+            hit = tirx.any(hit, tirx.all(is_nan(value), is_nan(best)))
         number: Any = index(0)
         for tap, size in zip(taps, windows.kernel, strict=True):
             number = number * size + tap

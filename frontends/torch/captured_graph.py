@@ -144,6 +144,8 @@ class CapturedGraph:
                 raise UnsupportedOperator(
                     f"a tensor on {fake.device}, for which there is no target", tensor=node.name
                 )
+            if fake.is_complex():
+                raise UnsupportedOperator("complex numbers as an argument", tensor=node.name)
             order = memory_order(fake)
             shape = self._symbols.shape([fake.shape[axis] for axis in order or range(fake.ndim)])
             self._symbols.define(shape)
@@ -190,6 +192,8 @@ class CapturedGraph:
             return Result("none")
         if output.op == "placeholder":
             return Result("argument", self._placeholders.index(output))
+        if not is_size(output) and output.meta["val"].is_complex():
+            raise UnsupportedOperator("complex numbers as a result", tensor=output.name)
         if output not in self._computed:
             order = None if is_size(output) else memory_order(output.meta["val"])
             self._computed[output] = len(self._computed), order

@@ -69,8 +69,16 @@ class GraphBuilder:
 
     @property
     def dtype(self) -> str:
-        """The dtype of the node's (first) result, after torch's type promotion."""
-        return dtype_name(self._fake.dtype)
+        """The dtype of the node's (first) result, after torch's type promotion.
+
+        Of complex numbers it is that of their parts.
+        """
+        return part_dtype(self._fake.dtype)
+
+    @property
+    def is_complex_result(self) -> bool:
+        """Whether the node's (first) result is complex."""
+        return self._fake.is_complex()
 
     @property
     def result_shape(self) -> list[Size]:
@@ -400,6 +408,11 @@ class GraphBuilder:
 def dtype_name(dtype: torch.dtype) -> str:
     """Return TVM's name of a torch dtype."""
     return str(dtype).removeprefix("torch.")
+
+
+def part_dtype(dtype: torch.dtype) -> str:
+    """Return TVM's name of a torch dtype, of a complex one that of its parts."""
+    return dtype_name(dtype.to_real() if dtype.is_complex else dtype)
 
 
 def product(sizes: Sequence[Size]) -> Size:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,9 +12,10 @@ from tvm import relax
 
 from frontends.errors import UnsupportedOperator
 from frontends.torch import operators  # noqa: F401  (registers the converters)
+from frontends.torch.complex_numbers import as_complex, is_complex, to_pairs
 from frontends.torch.graph_builder import GraphBuilder, source_line
 from frontends.torch.operators.random_numbers import is_random
-from frontends.torch.registry import REGISTRY
+from frontends.torch.registry import COMPLEX_REGISTRY, REGISTRY, Converter
 
 # A constant result larger than its inputs stays an operator: folding it would only grow the file.
 FOLD_LIMIT_BYTES = 1 << 20
@@ -40,9 +41,12 @@ class GraphWalk:
                 self._values[node] = self._convert(node)
 
     def tensor(self, node: torch.fx.Node) -> relax.Expr:
-        """Return a node's value as a Relax tensor."""
+        """Return a node's value as a Relax tensor; complex numbers are pairs (..., 2)."""
         self._builder.node = node
-        return self._builder.tensor(self._values[node])
+        value, fake = self._values[node], node.meta.get("val")
+        if isinstance(fake, torch.Tensor) and fake.is_complex():
+            return to_pairs(self._builder, as_complex(self._builder, value, self._builder.dtype))
+        return self._builder.tensor(value)
 
     def _run_subgraph(self, graph: torch.fx.GraphModule, arguments: Sequence[Any]) -> list[Any]:
         """Convert a graph that an operator holds: see `GraphBuilder.run_subgraph`."""
@@ -88,8 +92,11 @@ class GraphWalk:
         if folded is not None:
             return folded
         self._builder.node = node
-        result = REGISTRY[str(node.target)](self._builder, *args, **kwargs)
-        if defines:
+        if not is_complex(node) and _is_empty(node.meta["val"]):
+            b = self._builder
+            return b.emit(relax.op.zeros(relax.ShapeExpr(b.result_shape), b.dtype))
+        result = _converters(node)[str(node.target)](self._builder, *args, **kwargs)
+        if defines and result is None:
             return node.meta["val"]
         if isinstance(result, tuple):
             return tuple(None if r is None else self._bound(r) for r in result)
@@ -106,6 +113,13 @@ def is_size(node: torch.fx.Node) -> bool:
     """Return whether `node` computes a size or another Python scalar, not a tensor."""
     scalars = (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)
     return isinstance(node.meta.get("val"), scalars)
+
+
+def _is_empty(value: Any) -> bool:
+    """Tell whether a node's one result has no elements: whatever the operator, it is done."""
+    if not isinstance(value, torch.Tensor) or not all(isinstance(s, int) for s in value.shape):
+        return False  # the operator may define a symbol of the shape
+    return 0 in value.shape
 
 
 def live_nodes(graph: torch.fx.Graph, wanted: Iterable[torch.fx.Node]) -> list[torch.fx.Node]:
@@ -159,7 +173,7 @@ def check_operators(nodes: Iterable[torch.fx.Node], module: torch.nn.Module) -> 
     """
     missing: dict[str, torch.fx.Node] = {}
     for node in with_subgraphs(nodes, module):
-        known = str(node.target) in REGISTRY or node.target is operator.getitem
+        known = str(node.target) in _converters(node) or node.target is operator.getitem
         if node.op == "call_function" and not known and not is_size(node):
             missing.setdefault(str(node.target), node)
     if missing:
@@ -170,12 +184,16 @@ def check_operators(nodes: Iterable[torch.fx.Node], module: torch.nn.Module) -> 
         )
 
 
+def _converters(node: torch.fx.Node) -> Mapping[str, Converter]:
+    return COMPLEX_REGISTRY if is_complex(node) else REGISTRY
+
+
 def _fold(node: torch.fx.Node, args: Any, kwargs: Any) -> Any:
     """Evaluate `node` with torch if all it takes is constant; None if it has to stay."""
     if is_random(node.target):
         return None
     leaves = pytree.tree_leaves((args, kwargs))
-    known = (torch.Tensor, int, float, bool, str, type(None), torch.dtype, torch.device)
+    known = (torch.Tensor, int, float, complex, bool, str, type(None), torch.dtype, torch.device)
     layout = (torch.layout, torch.memory_format)
     if not all(isinstance(leaf, known + layout) for leaf in leaves):
         return None

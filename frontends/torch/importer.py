@@ -14,11 +14,12 @@ from tvm import relax
 
 from frontends.imported_model import ImportedModel, TensorSpec
 from frontends.size_bounds import promise, split_bound
+from frontends.torch.complex_numbers import from_pairs
 from frontends.torch.export_program import export_core_aten
-from frontends.torch.graph_builder import GraphBuilder, dtype_name
+from frontends.torch.graph_builder import GraphBuilder, part_dtype
 from frontends.torch.graph_walk import GraphWalk, check_operators, live_nodes
 from frontends.torch.main_function import build_main
-from frontends.torch.symbolic_shapes import SymbolTable, named_dims
+from frontends.torch.symbolic_shapes import Size, SymbolTable, named_dims
 
 _WEIGHTS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 _STATE = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION, OutputKind.PARAMETER_MUTATION)
@@ -46,6 +47,7 @@ class _Program:
         self.inputs: list[tuple[relax.Var, TensorSpec]] = []
         self.kept: list[tuple[relax.Var, TensorSpec]] = []
         self.scalars: list[tuple[torch.fx.Node, relax.Var, Any]] = []
+        self.pairs: list[torch.fx.Node] = []  # complex inputs
 
     def build(self, source: str) -> ImportedModel:
         """Build the module `main` computes, with its inputs' and outputs' specs."""
@@ -66,6 +68,8 @@ class _Program:
             for node, var, size in self.scalars:
                 builder.node = node
                 builder.define_sizes(builder.reshape(var, [1]), [size])
+            for node in self.pairs:
+                values[node] = from_pairs(builder, values[node])
             walk.run(live)
             return [walk.tensor(node) for _, node in results]
 
@@ -90,6 +94,8 @@ class _Program:
             return fake
         if not isinstance(spec.arg, TensorArgument):
             return getattr(spec.arg, "value", None)  # a Python scalar or None, fixed at export
+        if fake.is_complex():
+            self.pairs.append(node)
         return self._parameter(self.inputs, node.name, fake)
 
     def _parameter(
@@ -99,9 +105,9 @@ class _Program:
         fake: torch.Tensor,
         is_parameter: bool = False,
     ) -> relax.Var:
-        shape = self.symbols.shape(fake.shape)
+        shape = self._real_shape(fake)
         self.symbols.define(shape)
-        var = relax.Var(_identifier(name), relax.TensorType(shape, dtype_name(fake.dtype)))
+        var = relax.Var(_identifier(name), relax.TensorType(shape, part_dtype(fake.dtype)))
         group.append((var, replace(self._spec(name, fake), is_parameter=is_parameter)))
         return var
 
@@ -141,8 +147,19 @@ class _Program:
 
     def _spec(self, name: str, fake: Any) -> TensorSpec:
         if not isinstance(fake, torch.Tensor):
-            return TensorSpec(name, (), "int64")
-        return TensorSpec(name, named_dims(self.symbols.shape(fake.shape)), dtype_name(fake.dtype))
+            return TensorSpec(name, (), scalar_dtype(fake))
+        return TensorSpec(name, named_dims(self._real_shape(fake)), part_dtype(fake.dtype))
+
+    def _real_shape(self, fake: torch.Tensor) -> list[Size]:
+        """Return a tensor's shape; complex numbers are pairs in a last axis."""
+        return self.symbols.shape(fake.shape) + [2] * fake.is_complex()
+
+
+def scalar_dtype(value: Any) -> str:
+    """Return the dtype of the tensor that holds a Python or symbolic number."""
+    if isinstance(value, bool | torch.SymBool):
+        return "bool"
+    return "int64" if isinstance(value, int | torch.SymInt) else "float64"
 
 
 def _identifier(name: str) -> str:

@@ -17,6 +17,9 @@ Converter = Callable[..., Any]
 
 REGISTRY: dict[str, Converter] = {}
 
+# Converters of nodes that take or give complex numbers.
+COMPLEX_REGISTRY: dict[str, Converter] = {}
+
 
 def converter(*targets: str) -> Callable[[Converter], Converter]:
     """Register a function as the converter of every overload in `targets`.
@@ -24,12 +27,26 @@ def converter(*targets: str) -> Callable[[Converter], Converter]:
     Raises:
         ValueError: If an overload has a converter already.
     """
+    return _registering(REGISTRY, targets)
 
+
+def complex_converter(*targets: str) -> Callable[[Converter], Converter]:
+    """Register a function as the converter of `targets` where complex numbers go in or out.
+
+    Raises:
+        ValueError: If an overload has such a converter already.
+    """
+    return _registering(COMPLEX_REGISTRY, targets)
+
+
+def _registering(
+    table: dict[str, Converter], targets: tuple[str, ...]
+) -> Callable[[Converter], Converter]:
     def register(function: Converter) -> Converter:
         for target in targets:
-            if target in REGISTRY:
+            if target in table:
                 raise ValueError(f"{target} has a converter already")
-            REGISTRY[target] = function
+            table[target] = function
         return function
 
     return register

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tvm import relax
@@ -13,7 +14,15 @@ from frontends.torch.registry import converter
 @converter("aten.full.default")
 def full(b: GraphBuilder, size: Any, fill_value: Value, **_options: Any) -> relax.Expr:
     """A tensor of one value."""
-    return relax.op.full(b.result_shape, b.tensor(fill_value, b.dtype), b.dtype)
+    return filled(b, fill_value)
+
+
+def filled(b: GraphBuilder, value: Value) -> relax.Expr:
+    """Return the node's result, all of whose elements are one value."""
+    number = b.tensor(value, b.dtype)
+    if isinstance(value, float) and not math.isfinite(value):  # TVM cannot fill with these
+        return b.broadcast(number, b.result_shape)
+    return relax.op.full(relax.ShapeExpr(b.result_shape), number, b.dtype)
 
 
 @converter("aten.full_like.default")

@@ -5,6 +5,7 @@ One kernel counts, the count is read into the symbol that torch has for it, and 
 
 from __future__ import annotations
 
+import torch
 from tvm import relax
 
 from frontends.computations.selection import count_nonzero, nonzero
@@ -40,11 +41,16 @@ def _coordinates(b: GraphBuilder, data: relax.Expr, size: Size) -> relax.Expr:
 
 
 @converter("aten._local_scalar_dense.default", "aten.item.default")
-def item(b: GraphBuilder, x: Value) -> None:
-    """Define the symbol that stands for a tensor's one integer."""
+def item(b: GraphBuilder, x: Value) -> relax.Expr | None:
+    """Define the symbol that stands for a tensor's one integer; other numbers stay tensors.
+
+    torch takes a float that is read for a float64, and no shape depends on it.
+    """
     size = b.scalar_result
     if size is None:
-        raise b.unsupported("a float or bool that only the data decides")
+        is_bool = isinstance(b.node.meta["val"], bool | torch.SymBool)
+        return b.reshape(b.tensor(x, "bool" if is_bool else "float64"), [])
     number = b.reshape(b.tensor(x, "int64"), [1])
     if b.is_undefined(size):
         b.define_sizes(number, [size])
+    return None

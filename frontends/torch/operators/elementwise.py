@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from tvm import relax
 
-from frontends.torch.graph_builder import GraphBuilder, Value, dtype_name, same_shape
+from frontends.computations.integer_power import integer_power
+from frontends.torch.graph_builder import GraphBuilder, Value, dtype_name, product, same_shape
 from frontends.torch.registry import converter
 
 _UNARY = {
@@ -107,6 +108,8 @@ def _register_unary(name: str, op: Callable[[relax.Expr], relax.Expr]) -> None:
             return value
         if name == "bitwise_not" and b.dtype == "bool":
             return relax.op.logical_not(value)
+        if name == "sign" and b.dtype == "bool":
+            return value
         return op(value)
 
 
@@ -157,7 +160,7 @@ def add(b: GraphBuilder, x: Value, y: Value, alpha: float = 1) -> relax.Expr:
     """X + alpha * y; on booleans it is `or`."""
     left, right = b.operands(x, y)
     if b.dtype == "bool":
-        return relax.op.logical_or(left, right)
+        return relax.op.logical_or(left, right) if alpha else left
     return relax.op.add(left, _scaled(b, right, alpha))
 
 
@@ -233,10 +236,14 @@ def power(b: GraphBuilder, x: Value, y: Value) -> relax.Expr:
 
 
 def _integer_power(b: GraphBuilder, x: Value, y: Value) -> relax.Expr:
-    """Raise integers by squaring, for a constant exponent; Relax's power is for floats."""
+    """Raise integers by squaring; Relax's power is for floats."""
     exponent = _scalar(y)
     if exponent is None or exponent < 0:
-        raise b.unsupported("integers and an exponent that is not a non-negative constant")
+        shape = b.result_shape
+        flat = [
+            b.reshape(b.broadcast(operand, shape), [product(shape)]) for operand in b.operands(x, y)
+        ]
+        return b.reshape(b.te(integer_power, *flat, name="integer_power"), shape)
     base, left = b.tensor(x, b.dtype), int(exponent)
     result = relax.const(1, b.dtype)
     while left:
@@ -319,13 +326,21 @@ def round_decimals(b: GraphBuilder, x: Value, *, decimals: int) -> relax.Expr:
 @converter("aten.isnan.default")
 def isnan(b: GraphBuilder, x: Value) -> relax.Expr:
     """Whether each element is NaN."""
-    return relax.op.isnan(b.tensor(x))
+    return _tested(b, relax.op.isnan, x)
 
 
 @converter("aten.isinf.default")
 def isinf(b: GraphBuilder, x: Value) -> relax.Expr:
     """Whether each element is an infinity."""
-    return relax.op.isinf(b.tensor(x))
+    return _tested(b, relax.op.isinf, x)
+
+
+def _tested(b: GraphBuilder, test: Callable[[relax.Expr], relax.Expr], x: Value) -> relax.Expr:
+    """Apply a test that no integer and no boolean meets."""
+    data = b.tensor(x)
+    if is_float(str(data.ty.dtype)):
+        return test(data)
+    return relax.op.zeros(relax.ShapeExpr(b.result_shape), "bool")
 
 
 @converter("aten.clamp.default", "aten.clamp.Tensor")
@@ -362,10 +377,18 @@ def to_copy(b: GraphBuilder, x: Value, **_placement: Any) -> relax.Expr:
     "aten.alias.default",
     "aten.detach.default",
     "aten.lift_fresh_copy.default",
+    "aten.resolve_conj.default",
+    "aten.resolve_neg.default",
 )
 def identity(b: GraphBuilder, x: Value, **_format: Any) -> relax.Expr:
     """The operand itself: values are immutable here, so a copy is not needed."""
     return b.tensor(x)
+
+
+@converter("aten._neg_view.default")
+def neg_view(b: GraphBuilder, x: Value) -> relax.Expr:
+    """-x: torch's name for the imaginary part of a conjugate."""
+    return relax.op.negative(b.tensor(x))
 
 
 @converter("aten.copy.default")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from tvm import relax
+from tvm import relax, te, tirx
 
 from frontends.computations.gather import gather as gather_slices
 from frontends.computations.gather import gather_elements
@@ -19,6 +19,39 @@ from frontends.torch.registry import converter
 def embedding(b: GraphBuilder, weight: Value, indices: Value, *_training: Any) -> relax.Expr:
     """Rows of `weight` [V, E] at `indices` [...]: [..., E]."""
     return _take(b, b.tensor(weight), indices, 0)
+
+
+@converter("aten.embedding_renorm.default")
+def embedding_renorm(
+    b: GraphBuilder, weight: Value, indices: Value, max_norm: float, norm_type: float
+) -> relax.Expr:
+    """The table whose rows at `indices` are shrunk to a norm of at most `max_norm`."""
+    table = b.tensor(weight)
+    rows = b.shape(table)[0]
+    size = b.emit(relax.op.abs(table))
+    power = relax.const(norm_type, b.dtype)
+    total = b.emit(relax.op.sum(b.emit(relax.op.power(size, power)), [1], keepdims=True))
+    norm = b.emit(relax.op.power(total, relax.const(1.0 / norm_type, b.dtype)))
+    # torch divides by a little more, so that a rounded norm is not above the limit.
+    safe = b.emit(relax.op.add(norm, relax.const(1e-7, b.dtype)))
+    scale = b.emit(relax.op.divide(relax.const(max_norm, b.dtype), safe))
+    places = b.reshape(b.checked(indices, rows), [-1])
+
+    def is_named(named: te.Tensor, table: te.Tensor) -> te.Tensor:
+        k = te.reduce_axis((0, named.shape[0]), "k")
+        one, count = tirx.const(1, "int32"), tirx.Cast(named.dtype, table.shape[0])
+
+        def at(row: Any, _: Any) -> Any:
+            place = tirx.Select(named(k) < 0, named(k) + count, named(k))
+            return te.max(tirx.Select(place == row, one, one - 1), axis=k)
+
+        return te.compute((table.shape[0], 1), at, name="is_named")
+
+    named = b.cast(b.te(is_named, places, table, name="is_named"), "bool")
+    above = b.emit(relax.op.greater(norm, relax.const(max_norm, b.dtype)))
+    shrinks = b.emit(relax.op.logical_and(named, above))
+    factor = b.emit(relax.op.where(shrinks, scale, relax.const(1, b.dtype)))
+    return relax.op.multiply(table, factor)
 
 
 @converter("aten.index_select.default")

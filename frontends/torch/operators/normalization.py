@@ -81,18 +81,25 @@ def group_norm(
     """Normalize each group of channels over its channels and all spatial axes."""
     gamma, beta = _affine(b, weight, bias, [C])
     data = b.tensor(x)
+    result = _group_norm(b, data, gamma, beta, group, eps)
+    grouped = [b.size(N), group, product([C // group, b.size(HxW)])]
+    statistics = _statistics(b, data, [2], eps, keepdims=False, shape=grouped)
+    return result, *statistics
+
+
+def _group_norm(
+    b: GraphBuilder, data: relax.Expr, gamma: relax.Expr, beta: relax.Expr, groups: int, eps: float
+) -> relax.Expr:
+    """Normalize groups of channels; Relax takes no bfloat16 here."""
+    wide = "float32" if b.dtype == "bfloat16" else b.dtype
     result = relax.op.nn.group_norm(
-        data,
-        gamma,
-        beta,
-        num_groups=group,
+        *(b.tensor(operand, wide) for operand in (data, gamma, beta)),
+        num_groups=groups,
         channel_axis=1,
         axes=list(range(2, data.ty.ndim)),
         epsilon=eps,
     )
-    grouped = [b.size(N), group, product([C // group, b.size(HxW)])]
-    statistics = _statistics(b, data, [2], eps, keepdims=False, shape=grouped)
-    return b.emit(result), *statistics
+    return b.tensor(b.emit(result), b.dtype)
 
 
 def _statistics(
@@ -207,7 +214,10 @@ def instance_norm(
     if not use_input_stats:
         return batch_norm(b, x, weight, bias, running_mean, running_var, momentum, eps)[0]
     data = b.tensor(x)
-    gamma, beta = _affine(b, weight, bias, [b.static(b.shape(data)[1])])
+    channels = b.static(b.shape(data)[1])
+    gamma, beta = _affine(b, weight, bias, [channels])
+    if b.dtype == "float64":  # TVM's instance norm is for float32
+        return _group_norm(b, data, gamma, beta, channels, eps)
     axes = list(range(2, data.ty.ndim))
     return relax.op.nn.instance_norm(data, gamma, beta, channel_axis=1, axes=axes, epsilon=eps)
 

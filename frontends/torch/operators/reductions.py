@@ -9,6 +9,7 @@ from tvm import relax
 
 from frontends.computations.arg_reduce import arg_extremum
 from frontends.torch.graph_builder import GraphBuilder, Size, Value, product
+from frontends.torch.operators.creation import filled
 from frontends.torch.registry import converter
 
 
@@ -134,6 +135,9 @@ def _variance_and_mean(
     data = b.tensor(x)
     if data.ty.ndim == 0:
         data = b.reshape(data, [1])
+    if _is_over_nothing(b, data, dim):
+        undefined = b.emit(filled(b, float("nan")))
+        return undefined, undefined
     axes = b.axes(dim, data.ty.ndim)
     centre = b.emit(relax.op.mean(data, axes, keepdims=True))
     deviation = b.emit(relax.op.subtract(data, centre))
@@ -167,7 +171,20 @@ def _reduce(
     data = b.tensor(x, b.dtype)
     if data.ty.ndim == 0:
         return data
+    if _is_over_nothing(b, data, dim):
+        return filled(b, _OF_NOTHING[op])
+    if b.dtype == "bool":  # extrema of booleans
+        return _reduce_bool(b, op, data, dim, keepdim)
     return op(data, b.axes(dim, data.ty.ndim), keepdims=keepdim)
+
+
+# What a reduction of no elements gives; extrema have no such value, and torch refuses them.
+_OF_NOTHING = {relax.op.sum: 0.0, relax.op.prod: 1.0, relax.op.mean: float("nan")}
+
+
+def _is_over_nothing(b: GraphBuilder, data: relax.Expr, dim: Any) -> bool:
+    sizes = [b.shape(data)[axis] for axis in b.axes(dim, data.ty.ndim)]
+    return any(isinstance(size, int) and size == 0 for size in sizes)
 
 
 def _reduce_bool(
@@ -177,6 +194,8 @@ def _reduce_bool(
     truth = b.tensor(x, "bool")
     if truth.ty.ndim == 0:
         return truth
+    if _is_over_nothing(b, truth, dim):
+        return filled(b, op is relax.op.min)
     bits = b.cast(truth, "int8")
     return b.cast(b.emit(op(bits, b.axes(dim, truth.ty.ndim), keepdims=keepdim)), "bool")
 

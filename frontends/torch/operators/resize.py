@@ -116,7 +116,7 @@ def _tables(
             at = static_coordinates(length, output, ratio, (0.0, 1.0), mode)
         indices, weights = static_tables(at, length, ratio, mode)
         assert weights is not None
-        return [relax.const(indices, "int32"), relax.const(weights.astype(weights_dtype))]
+        return [relax.const(indices, "int32"), relax.const(weights, weights_dtype)]
     if mode.antialias:
         raise b.unsupported("antialiasing of a symbolic size")
     return _run_time_tables(b, [length, output], scale, mode, weights_dtype)

@@ -16,17 +16,18 @@ from frontends.torch.registry import converter
 def as_strided(
     b: GraphBuilder, x: Value, size: Any, stride: Any, storage_offset: Any = None
 ) -> relax.Expr:
-    """Elements at strides of the operand's storage, whose order torch's own strides tell."""
+    """Elements at strides of the operand's storage, whose order torch's own strides tell.
+
+    Offsets count from the beginning of the storage; of that only the operand itself is known.
+    """
     fake = b.operand(0)
     flat = b.reshape(_in_memory_order(b, b.tensor(x), fake), [-1])
-    offset = b.size(storage_offset) if storage_offset is not None else 0
-    base = fake.storage_offset()
-    if not isinstance(base, int) or base != 0:
-        raise b.unsupported("an operand that begins inside of its storage")
+    base = b.static(b.size(fake.storage_offset()))
+    offset = b.static(b.size(storage_offset)) if storage_offset is not None else base
     steps = [b.static(b.size(step)) for step in stride]
-    start, dims = b.static(offset), b.result_shape
+    start, dims = offset - base, b.result_shape
     last = start + sum((b.static(n) - 1) * s for n, s in zip(dims, steps, strict=True))
-    if last >= b.static(b.shape(flat)[0]):
+    if start < 0 or last >= b.static(b.shape(flat)[0]):
         raise b.unsupported("a view beyond the elements of its operand")
 
     def compute(t: te.Tensor, sizes: list[Any]) -> te.Tensor:
