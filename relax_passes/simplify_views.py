@@ -3,16 +3,20 @@
 reshape(x, shape of x) = x                 reshape(reshape(x, s), t) = reshape(x, t)
 permute(x, identity) = x                   permute(permute(x, p), q) = permute(x, p[q])
 permute that moves only axes of extent 1 = reshape
+reshape(permute(x, p), s) = permute(reshape(x, t), q) where no axis of s mixes axes apart in x
 astype(x, type of x) = x                   broadcast_to(x, shape of x) = x
 """
 
 from __future__ import annotations
+
+from collections import Counter
 
 import tvm
 import tvm_ffi
 from tvm import relax
 from tvm.relax.expr_functor import mutator
 
+from relax_passes.analysis.readers import count_readers
 from relax_passes.canonicalize_bindings import canonicalize_bindings
 from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.layout.blocked import is_one
@@ -20,6 +24,7 @@ from relax_passes.lowering.rule import dtype_of, has_no_elements
 from relax_passes.lowering.views import VIEWS
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.rewrite_functions import CallRewriter, rewrite_functions
+from relax_passes.transpose_of_view import transpose_of_view
 
 _PERMUTE = "relax.permute_dims"
 
@@ -30,7 +35,7 @@ def simplify_views(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, b
     # A `match_cast` to the type that was there would hide the view behind it.
     plain = canonicalize_bindings(mod)
     rewriter = _Simplify(plain)
-    rewrite_functions(rewriter, plain)
+    rewrite_functions(rewriter, plain, rewriter.read)
     if not rewriter.count:
         return mod, False
     ctx.log.fire("simplify_views", f"simplified {rewriter.count} views")
@@ -40,6 +45,14 @@ def simplify_views(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, b
 
 @mutator
 class _Simplify(CallRewriter):
+    def __init__(self, mod: tvm.IRModule) -> None:
+        super().__init__(mod)
+        self.readers: Counter[relax.Var] = Counter()
+
+    def read(self, func: relax.Function) -> None:
+        """Look at a function whose views are to be simplified."""
+        self.readers = count_readers(func)
+
     def replacement(self, call: tvm.ir.Call) -> relax.Expr | None:
         if not isinstance(call.op, tvm.ir.Op):
             return None
@@ -74,11 +87,29 @@ class _Simplify(CallRewriter):
         if _same_shape(call, source):
             return source
         inner = self._producer(source)
-        if inner is None or inner.op.name not in VIEWS or _shape(call) is None:
+        if inner is None or _shape(call) is None or has_no_elements(call):
             return None
-        if has_no_elements(call):
+        if inner.op.name == _PERMUTE and self.readers[source] == 1:
+            return self._view_of_permute(inner, call)
+        return self._reshape(source, call) if inner.op.name in VIEWS else None
+
+    def _view_of_permute(self, permute: tvm.ir.Call, view: tvm.ir.Call) -> relax.Expr | None:
+        """Return a view of a transpose as a transpose of a view, None where it is none."""
+        shape, wanted = _shape(permute.args[0]), _shape(view)
+        if shape is None or wanted is None:
             return None
-        return self._reshape(source, call)
+        found = transpose_of_view(shape, _order(permute), wanted)
+        if found is None:
+            return None
+        seen = self.builder_.normalize(
+            relax.op.reshape(permute.args[0], relax.ShapeExpr(found.shape))
+        )
+        shorter = self._view(seen)
+        seen = seen if shorter is None else shorter
+        source = seen if isinstance(seen, relax.Var) else self.builder_.emit(seen)
+        moved = self.builder_.normalize(relax.op.permute_dims(source, found.order))
+        merged = self._permute(moved)
+        return moved if merged is None else merged
 
     def _reshape(self, source: relax.Expr, like: tvm.ir.Call) -> relax.Expr:
         """Return `source` viewed in the shape of `like`, without the views between."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import tvm
 from tvm import relax
 
 import relaxc
 from relax_passes.lower_operators import lower_operators
 from relax_passes.simplify_views import simplify_views
-from tests.relax_passes.pass_checks import check, context, module, normal, operators
+from tests.relax_passes.pass_checks import check, context, module, normal, operators, weights
 
 R = relax.op
 
@@ -33,6 +34,50 @@ def test_two_transposes_cancel() -> None:
 
     changed = check(simplify_views, module((2, 3, 4, 5), build), normal(2, 3, 4, 5))
     assert operators(changed) == {"exp": 1}
+
+
+@pytest.mark.parametrize(
+    ("order", "view", "wanted"),
+    [
+        ([2, 1, 0], (1, 6, 4), {"permute_dims": 1}),  # as torch.einsum writes "ij,kj->ik"
+        ([0, 2, 1], (6, 1, 4), {"permute_dims": 1}),
+        ([0, 2, 1], (3, 2, 4), {"permute_dims": 1, "reshape": 1}),  # splits an axis: it stays
+    ],
+)
+def test_a_view_of_a_transpose(order: list[int], view: tuple, wanted: dict) -> None:
+    def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        return R.reshape(bb.emit(R.permute_dims(x, order)), view)
+
+    mod = module((1, 4, 6), build)
+    splits = view == (3, 2, 4)
+    changed = check(simplify_views, mod, normal(1, 4, 6), fires=not splits)
+    assert operators(changed) == wanted
+    last = changed["main"].body.blocks[0].bindings[-1].value
+    assert last.op.name == ("relax.reshape" if splits else "relax.permute_dims")
+
+
+def test_a_view_that_joins_axes_of_a_transpose() -> None:
+    """Batch and heads of a batched product, which then reads the transpose in place."""
+
+    def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        y = bb.emit(R.permute_dims(x, [0, 1, 3, 2]))
+        return R.matmul(bb.emit(R.reshape(y, (6, 5, 4))), weights(6, 4, 7))
+
+    changed = check(simplify_views, module((2, 3, 4, 5), build), normal(2, 3, 4, 5))
+    assert [b.value.op.name for b in changed["main"].body.blocks[0].bindings] == [
+        "relax.reshape", "relax.permute_dims", "relax.matmul",
+    ]  # fmt: skip
+
+
+def test_a_view_of_a_transpose_that_others_read_stays() -> None:
+    def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        y = bb.emit(R.permute_dims(x, [1, 0]))
+        return R.add(
+            bb.emit(R.reshape(bb.emit(R.reshape(y, (5, 1, 4))), (5, 4))), bb.emit(R.exp(y))
+        )
+
+    changed = check(simplify_views, module((4, 5), build), normal(4, 5))
+    assert operators(changed)["permute_dims"] == 1
 
 
 def test_two_transposes_become_one() -> None:
