@@ -13,7 +13,7 @@ from enum import IntEnum
 import tvm_ffi
 from tvm.ir import TensorLoad
 from tvm.s_tir import SBlock
-from tvm.tirx import Buffer, BufferStore, IterVar, PrimFunc, Var, While
+from tvm.tirx import BufferStore, IterVar, PrimFunc, Var, While
 
 
 class Category(IntEnum):
@@ -84,14 +84,16 @@ def _categorize_block(block: SBlock) -> Verdict:
         return Verdict(Category.OPAQUE, name, ())
 
     accesses = []
-    operands: set[Buffer] = set()  # buffers read along a reduced axis
+    rows: set[frozenset[Var]] = set()  # the axes that name a row of what is read along another
     windows = False
     for load in loads:
         if load.source in written:
             continue  # the accumulator of a reduction
         along = [v for v in reduced if any(_uses(index, v) for index in load.indices)]
         if along:
-            operands.add(load.source)
+            rows.add(
+                frozenset(s for s in spatial if any(_uses(index, s) for index in load.indices))
+            )
             windows |= any(
                 _uses(index, r) and any(_uses(index, s) for s in spatial)
                 for index in load.indices
@@ -102,8 +104,9 @@ def _categorize_block(block: SBlock) -> Verdict:
             Access(load.source.name, ", ".join(str(index) for index in load.indices), category)
         )
     if reduced:
-        # Two operands meeting along a reduced axis, or a sliding window, is compute-heavy.
-        complex_out = len(operands) >= 2 or windows
+        # Rows that meet other rows along a reduced axis, or a sliding window, are read many times.
+        # A dot product reads each element once, as a sum does.
+        complex_out = len(rows) >= 2 or windows
         kind = Category.COMPLEX_OUT_FUSABLE if complex_out else Category.REDUCTION
     else:
         kind = max((access.category for access in accesses), default=Category.INJECTIVE)
