@@ -3,7 +3,8 @@
 reshape(x, shape of x) = x                 reshape(reshape(x, s), t) = reshape(x, t)
 permute(x, identity) = x                   permute(permute(x, p), q) = permute(x, p[q])
 permute that moves only axes of extent 1 = reshape
-reshape(permute(x, p), s) = permute(reshape(x, t), q) where no axis of s mixes axes apart in x
+reshape(permute(x, p), s) = permute(reshape(x, t), q) where no axis of s mixes axes apart in x,
+    as an operand of a product
 astype(x, type of x) = x                   broadcast_to(x, shape of x) = x
 """
 
@@ -27,6 +28,7 @@ from relax_passes.rewrite_functions import CallRewriter, rewrite_functions
 from relax_passes.transpose_of_view import transpose_of_view
 
 _PERMUTE = "relax.permute_dims"
+_MATMUL = tvm.ir.Op.get("relax.matmul")
 
 
 @graph_pass(name="simplify_views", phase="canonicalize")
@@ -47,11 +49,24 @@ def simplify_views(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, b
 class _Simplify(CallRewriter):
     def __init__(self, mod: tvm.IRModule) -> None:
         super().__init__(mod)
-        self.readers: Counter[relax.Var] = Counter()
+        self._readers: Counter[relax.Var] = Counter()
+        self._multiplied: set[relax.Var] = set()
+        self._bound: relax.Var | None = None
 
     def read(self, func: relax.Function) -> None:
         """Look at a function whose views are to be simplified."""
-        self.readers = count_readers(func)
+        self._readers = count_readers(func)
+        self._multiplied.clear()
+        tvm_ffi.structural_walk(func.body, (tvm.ir.Call, self._note_product), order="pre")
+
+    def _note_product(self, call: tvm.ir.Call) -> None:
+        if call.op == _MATMUL:
+            self._multiplied.update(arg for arg in call.args if isinstance(arg, relax.Var))
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        """Visit a binding, and remember whose value is looked at."""
+        self._bound = binding.var
+        super().visit_var_binding_(binding)
 
     def replacement(self, call: tvm.ir.Call) -> relax.Expr | None:
         if not isinstance(call.op, tvm.ir.Op):
@@ -89,8 +104,9 @@ class _Simplify(CallRewriter):
         inner = self._producer(source)
         if inner is None or _shape(call) is None or has_no_elements(call):
             return None
-        if inner.op.name == _PERMUTE and self.readers[source] == 1:
-            return self._view_of_permute(inner, call)
+        if inner.op.name == _PERMUTE:
+            alone = self._readers[source] == 1 and self._bound in self._multiplied
+            return self._view_of_permute(inner, call) if alone else None
         return self._reshape(source, call) if inner.op.name in VIEWS else None
 
     def _view_of_permute(self, permute: tvm.ir.Call, view: tvm.ir.Call) -> relax.Expr | None:

@@ -6,7 +6,7 @@ import numpy as np
 from tvm import relax
 
 from relax_passes.algebra.match import Match
-from relax_passes.algebra.rule import Family, Ieee, Rule
+from relax_passes.algebra.rule import Declined, Family, Ieee, Rule
 from relax_passes.constant_values import constant_from
 
 
@@ -39,6 +39,26 @@ def _shift(m: Match) -> relax.Expr:
 
 def _mask(m: Match) -> relax.Expr:
     return m.emit(relax.op.bitwise_and(m["x"], _like(m, int(m.number("k") or 1) - 1)))
+
+
+def _one_axis(m: Match) -> int:
+    """Return the axis of the matched reductions.
+
+    Raises:
+        Declined: If it is not one axis, the same of all, or is not kept.
+    """
+    named = [m.call_named(name) for name in ("max", "sum")]
+    reductions = [call for call in named if call is not None]
+    axes = {tuple(int(a) % m.root.ty.ndim for a in call.attrs.axis or ()) for call in reductions}
+    if not all(call.attrs.keepdims for call in reductions):
+        raise Declined("a reduction drops its axis")
+    if len(axes) != 1 or len(axis := axes.pop()) != 1:
+        raise Declined("the reductions are not along one axis")
+    return axis[0]
+
+
+def _softmax(m: Match) -> relax.Expr:
+    return m.emit(relax.op.nn.softmax(m["x"], _one_axis(m)))
 
 
 def _like(m: Match, value: int) -> relax.Expr:
@@ -91,6 +111,16 @@ STRENGTH = Family(
         Rule(
             *("softplus", "log(1 + exp(x)) = softplus(x)", _NONFINITE, _FEWER),
             rewrite=lambda m: m.emit(relax.op.nn.softplus(m["x"])),
+        ),
+        Rule(
+            *("softmax", "exp(x - amax(x)) / sum(exp(x - amax(x))) = softmax(x)", _NONFINITE),
+            "always: one operator instead of five",
+            rewrite=_softmax,
+        ),
+        Rule(
+            *("softmax_unshifted", "exp(x) / sum(exp(x)) = softmax(x)", _NONFINITE),
+            "always: one operator instead of three, and no overflow",
+            rewrite=_softmax,
         ),
         Rule(
             *("log_softmax", "log(softmax(x)) = log_softmax(x)"),

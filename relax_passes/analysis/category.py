@@ -22,8 +22,8 @@ class Category(IntEnum):
     ELEMENTWISE = 0  # out[i] reads in[i]
     BROADCAST = 1  # out[i, j] reads in[j]: a subsequence of the output's axes, in order
     INJECTIVE = 2  # out[i] reads in[f(i)]: transpose, slice, pad, gather
-    REDUCTION = 3  # out[i] reads a range of in: sum, softmax, layer norm
-    COMPLEX_OUT_FUSABLE = 4  # two operands share a reduced axis: matmul, convolution; also pooling
+    REDUCTION = 3  # out[i] reads a range of in: sum, softmax, layer norm, dot product
+    COMPLEX_OUT_FUSABLE = 4  # rows meet other rows along a reduced axis: matmul, convolution, pool
     OPAQUE = 5  # scatter, extern calls, while loops: nothing may be fused
 
 

@@ -120,6 +120,8 @@ class Replay:
             self._check_written(used)
         if op == "relax.memory.view":
             used = self._part(binding, used)
+        elif self._is_function(value):
+            used = self._as_large_as(var, used)
         if not _returns_scalar(var):
             self._holds[var] = used
 
@@ -171,6 +173,13 @@ class Replay:
                     f"{binding.var.name} lies outside {self.tensors[index].name}, whose part it is"
                 )
         return parts
+
+    def _as_large_as(self, result: relax.Var, given: dict[int, Span]) -> dict[int, Span]:
+        """Return those of a function's operands that its result may be: not smaller than it."""
+        if not isinstance(result.ty, relax.TensorType):
+            return given
+        size = self._bounds.bytes_of(result.ty) or 0
+        return {index: (a, b) for index, (a, b) in given.items() if b - a >= size}
 
     def _is_function(self, value: relax.Expr) -> bool:
         """Tell whether a value calls a Relax function, whose result may be what it was given."""

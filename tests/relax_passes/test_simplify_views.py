@@ -37,23 +37,22 @@ def test_two_transposes_cancel() -> None:
 
 
 @pytest.mark.parametrize(
-    ("order", "view", "wanted"),
+    ("order", "view", "last"),
     [
-        ([2, 1, 0], (1, 6, 4), {"permute_dims": 1}),  # as torch.einsum writes "ij,kj->ik"
-        ([0, 2, 1], (6, 1, 4), {"permute_dims": 1}),
-        ([0, 2, 1], (3, 2, 4), {"permute_dims": 1, "reshape": 1}),  # splits an axis: it stays
+        ([2, 1, 0], (1, 6, 4), "permute_dims"),  # as torch.einsum writes "ij,kj->ik"
+        ([0, 2, 1], (6, 1, 4), "permute_dims"),
+        ([0, 2, 1], (3, 2, 4), "reshape"),  # it splits an axis
     ],
 )
-def test_a_view_of_a_transpose(order: list[int], view: tuple, wanted: dict) -> None:
+def test_a_view_of_a_transpose(order: list[int], view: tuple, last: str) -> None:
     def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
-        return R.reshape(bb.emit(R.permute_dims(x, order)), view)
+        y = bb.emit(R.reshape(bb.emit(R.permute_dims(x, order)), view))
+        return R.matmul(y, weights(4, 3))
 
-    mod = module((1, 4, 6), build)
-    splits = view == (3, 2, 4)
-    changed = check(simplify_views, mod, normal(1, 4, 6), fires=not splits)
-    assert operators(changed) == wanted
-    last = changed["main"].body.blocks[0].bindings[-1].value
-    assert last.op.name == ("relax.reshape" if splits else "relax.permute_dims")
+    fires = last == "permute_dims"
+    changed = check(simplify_views, module((1, 4, 6), build), normal(1, 4, 6), fires=fires)
+    views = [b.value.op.name for b in changed["main"].body.blocks[0].bindings[:-1]]
+    assert views[-1] == f"relax.{last}" and views.count("relax.permute_dims") == 1
 
 
 def test_a_view_that_joins_axes_of_a_transpose() -> None:

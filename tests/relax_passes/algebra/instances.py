@@ -103,6 +103,13 @@ def _compared_cast(compare: Join) -> Instance:
     return build
 
 
+def _exponentials(b: Bench, *, shifted: bool) -> relax.Expr:
+    x = b.param(3, 4, 5)
+    shift = b.emit(R.subtract(x, b.emit(R.max(x, [1], keepdims=True)))) if shifted else x
+    y = b.emit(R.exp(shift))
+    return R.divide(y, b.emit(R.sum(y, [1], keepdims=True)))
+
+
 def _split_joined(b: Bench) -> relax.Expr:
     parts = b.emit(R.split(b.param(2, 6, 3), [1, 3], 1))
     return R.concat([b.emit(relax.TupleGetItem(parts, i)) for i in range(3)], 1)
@@ -232,6 +239,8 @@ INSTANCES: dict[str, Instance] = {
     "same_weight_products": lambda b: _products(b, R.add, same_left=False),
     "divide_by_exp": lambda b: R.divide(b.param(16, 9, 4), b.emit(R.exp(b.param(4)))),
     "bitwise_not_twice": lambda b: R.bitwise_not(b.emit(R.bitwise_not(b.param(*b.shape)))),
+    "softmax": lambda b: _exponentials(b, shifted=True),
+    "softmax_unshifted": lambda b: _exponentials(b, shifted=False),
     "log_softmax": lambda b: R.log(b.emit(R.nn.softmax(b.param(*b.shape), axis=-1))),
     **{f"{r}_of_one": _of_one(f) for r, f in REDUCED.items()},
     **{f"{r}_twice": _twice(f) for r, f in REDUCED.items()},

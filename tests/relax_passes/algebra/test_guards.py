@@ -79,6 +79,16 @@ CASES: dict[str, tuple[str, str, Instance]] = {
         *("pad_of_pad", "a border is not constant"),
         lambda b: R.nn.pad(b.emit(R.nn.pad(b.param(3), [1, 1], "reflect")), [1, 1]),
     ),
+    "exponentials over two axes": (
+        *("softmax_unshifted", "the reductions are not along one axis"),
+        lambda b: R.divide(
+            (y := b.emit(R.exp(b.param(3, 4)))), b.emit(R.sum(y, [0, 1], keepdims=True))
+        ),
+    ),
+    "exponentials whose sum drops its axis": (
+        *("softmax_unshifted", "a reduction drops its axis"),
+        lambda b: R.divide((y := b.emit(R.exp(b.param(4, 4)))), b.emit(R.sum(y, [1]))),
+    ),
     "a slice of the border": (
         *("slice_of_pad", "it keeps some of the border"),
         lambda b: R.strided_slice(b.emit(R.nn.pad(b.param(4), [1, 1])), [0], [0], [4]),

@@ -97,6 +97,35 @@ def test_complex_operators_take_epilogues(build: Callable[..., relax.Expr], shap
     assert result.category == Category.COMPLEX_OUT_FUSABLE
 
 
+@pytest.mark.parametrize(
+    ("build", "shape", "category"),
+    [
+        pytest.param(lambda x: op.matmul(x, x), (8,), Category.REDUCTION, id="dot product"),
+        pytest.param(
+            lambda x: op.matmul(x, op.permute_dims(x)),
+            (4, 8),
+            Category.COMPLEX_OUT_FUSABLE,
+            id="rows by rows",
+        ),
+    ],
+)
+def test_a_product_of_a_tensor_with_itself(build, shape, category: Category) -> None:
+    """Fused, it has one operand, which changes nothing: the pass would not end with one run."""
+    mod = lowered(lambda e, x: e(op.negative(e(build(x)))), shape)
+    products = [
+        f for v, f in mod.functions.items()
+        if isinstance(f, tirx.PrimFunc) and "matmul" in v.name_hint
+    ]  # fmt: skip
+    assert [categorize(f).category for f in products] == [category]
+    fused, _ = fuse_operators(mod, llvm_context())
+    kernels = {
+        v.name_hint: categorize(f).category
+        for v, f in fused.functions.items()
+        if isinstance(f, tirx.PrimFunc) and "matmul" in v.name_hint
+    }
+    assert list(kernels.values()) == [category]
+
+
 def test_scatter_is_opaque():
     index = relax.const(np.zeros((4, 8), "int64"))
     result = verdict(lambda e, x: e(op.scatter_elements(x, index, x)), (4, 8))
