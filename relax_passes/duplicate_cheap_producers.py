@@ -88,16 +88,29 @@ class _Duplicator:
     ) -> None:
         self._mod, self._builder, self._ctx, self._options = mod, builder, ctx, options
         self._categories = Categories(mod)
-        self._declined: set[relax.Var] = set()
+        self._declined: dict[relax.Var, str] = {}  # in the block at hand, with the reasons
         self.copies = 0
         self.saved = 0
 
     def rewrite(self, block: relax.DataflowBlock) -> relax.DataflowBlock:
         """Return the block with copies; itself if none pays.
 
-        A copy may make its reader a candidate, so rounds follow each other until none is left.
+        A copy may make its reader a candidate, so rounds follow each other until none is left;
+        one that was refused beside others may pay after them, so all are looked at once more.
         Each round moves fewer bytes than the one before.
         """
+        while True:
+            changed = self._sweep(block)
+            if changed is block:
+                break
+            block = changed
+            self._declined.clear()
+        for var, reason in self._declined.items():
+            self._ctx.log.decline(NAME, var.name, reason)
+        self._declined.clear()
+        return block
+
+    def _sweep(self, block: relax.DataflowBlock) -> relax.DataflowBlock:
         grouping = self._group(block.bindings)
         found = self._candidates(grouping)
         while found:
@@ -130,9 +143,7 @@ class _Duplicator:
         return grouping
 
     def _decline(self, grouping: Grouping, node: int, reason: str) -> None:
-        var = grouping.bindings[node].var
-        self._declined.add(var)
-        self._ctx.log.decline(NAME, var.name, reason)
+        self._declined[grouping.bindings[node].var] = reason
 
     def _candidates(self, grouping: Grouping) -> list[_Candidate]:
         """Return what is worth copying, readers before what they read.

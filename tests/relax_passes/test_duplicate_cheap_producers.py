@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import onnx
 import pytest
 from tvm import relax, tirx
 
+from frontends.onnx import import_onnx
 from relax_passes.duplicate_cheap_producers import duplicate_cheap_producers
 from relax_passes.fuse_operators import fuse_operators
 from relax_passes.pass_base import GraphPass
+from relax_passes.pipeline import default_pipeline
 from tests.relax_passes.lowered_modules import (
     Shape,
     llvm_context,
@@ -170,3 +173,27 @@ def test_a_result_is_stored_whoever_reads_it() -> None:
 
     mod = lowered(build, (16, 24))
     assert duplicate_cheap_producers(mod, llvm_context())[1] is False
+
+
+_REFUSED_FIRST = """<ir_version: 9, opset_import: ["" : 20]>
+graph (float16[1,3,5,5] x) => (float16[1,3,5,9] cut, float16 mean, float16[1,3,5,5] sum)
+<int64[4] axes = {0,1,2,3}, int64[1] start = {0}, int64[1] end = {9}, int64[1] axis = {3},
+ int64[1] step = {1}>
+{
+    sigmoid = Sigmoid(x)
+    size = Abs(x)
+    larger = Max(sigmoid, size)
+    mean = ReduceMean<keepdims = 0>(sigmoid, axes)
+    sum = Add(larger, larger)
+    joined = Concat<axis = 3>(larger, larger)
+    cut = Slice(joined, start, end, axis, step)
+}"""
+
+
+def test_what_was_refused_beside_others_is_looked_at_again() -> None:
+    """Found by the graph fuzzer: the second run of the pass made a copy that the first refused."""
+    ctx = llvm_context()
+    mod = import_onnx(onnx.parser.parse_model(_REFUSED_FIRST)).module
+    mod = default_pipeline().until("lower").run(mod, ctx)
+    once, _ = duplicate_cheap_producers(mod, ctx)
+    assert duplicate_cheap_producers(once, ctx)[1] is False
