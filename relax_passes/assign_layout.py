@@ -78,10 +78,13 @@ class _Walk(PyExprMutator):
         self.cycles += plan.cycles
         self.is_optimal &= plan.is_optimal
 
+    def visit_binding_block_(self, block: relax.BindingBlock) -> relax.BindingBlock:
+        with self.versions.scope():
+            return super().visit_binding_block_(block)
+
     def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
-        self.versions.clear()
-        self.only_blocked.clear()
-        return super().visit_dataflow_block_(block)
+        with self.versions.scope():
+            return super().visit_dataflow_block_(block)
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         call, var = binding.value, binding.var

@@ -50,20 +50,37 @@ class LayoutPlan:
 
 
 def plan_layouts(func: relax.Function, lanes: Lanes, machine: Machine) -> LayoutPlan:
-    """Choose the layout of each value of `func` that is bound in a dataflow block."""
+    """Choose the layout of each value that is bound in `func`, block by block."""
     plan = LayoutPlan()
-    if not isinstance(func.body, relax.SeqExpr):
-        return plan
-    for block in func.body.blocks:
-        if isinstance(block, relax.DataflowBlock):
-            _BlockPlan(block, lanes, machine).add_to(plan)
+    if isinstance(func.body, relax.SeqExpr):
+        _plan_sequence(func.body, lanes, machine, plan)
     return plan
 
 
-class _BlockPlan:
-    """The problem of one dataflow block: what comes from outside is in NCHW and stays so."""
+def _plan_sequence(
+    sequence: relax.SeqExpr, lanes: Lanes, machine: Machine, plan: LayoutPlan
+) -> None:
+    """Plan the blocks of a function's body or of a branch, and of the branches within."""
+    read = [
+        {v for b in block.bindings for v in relax.analysis.free_vars(b.value)}
+        for block in sequence.blocks
+    ]
+    returned = set(relax.analysis.free_vars(sequence.body))
+    for number, block in enumerate(sequence.blocks):
+        for binding in block.bindings:
+            if isinstance(binding.value, relax.If):
+                _plan_sequence(binding.value.true_branch, lanes, machine, plan)
+                _plan_sequence(binding.value.false_branch, lanes, machine, plan)
+        outside = returned.union(*read[:number], *read[number + 1 :])
+        _BlockPlan(block, outside, lanes, machine).add_to(plan)
 
-    def __init__(self, block: relax.DataflowBlock, lanes: Lanes, machine: Machine) -> None:
+
+class _BlockPlan:
+    """The problem of one block: what comes from outside, or is read there, is in NCHW."""
+
+    def __init__(
+        self, block: relax.BindingBlock, outside: set[relax.Var], lanes: Lanes, machine: Machine
+    ) -> None:
         self.lanes = lanes
         self.problem = ChoiceProblem()
         self.layouts: dict[relax.Var, list[int]] = {}
@@ -78,7 +95,7 @@ class _BlockPlan:
                 continue
             self._add(binding.var, demand)
             self._read(value, {operand.value for operand in demand.operands}, "plain")
-            if not isinstance(binding.var, relax.DataflowVar):
+            if binding.var in outside:
                 self.reads[binding.var].add("plain")
 
     def add_to(self, plan: LayoutPlan) -> None:

@@ -5,7 +5,8 @@ A version is made when it is first asked for and then kept, so that each value i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import tvm
 from tvm import relax
@@ -16,7 +17,7 @@ from relax_passes.layout.transforms import LayoutTransforms
 
 
 class Versions:
-    """The values of one dataflow block in blocks, by the variables of the old graph.
+    """The values in scope that are in blocks, by the variables of the old graph.
 
     Attributes:
         blocked: The version that a value is computed in, or was transformed to first.
@@ -37,10 +38,12 @@ class Versions:
         # Constants that are not kernels, by block, channels and what fills up the last block.
         self._constants: dict[tuple[tvm.ir.GenericConst, int, int, float], relax.Expr] = {}
 
-    def clear(self) -> None:
-        """Forget all values: what is made in one block is out of scope in the next."""
-        self.blocked.clear()
-        self._others.clear()
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Forget in the end what was made meanwhile: it is out of scope behind its block."""
+        before = dict(self.blocked), dict(self._others)
+        yield
+        self.blocked, self._others = before
 
     def of(self, value: relax.Expr, block: int) -> Blocked:
         """Return `value` in blocks of the given size, kept for the next reader."""

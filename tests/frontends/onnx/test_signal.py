@@ -142,5 +142,5 @@ def test_strings_are_refused(op: str, count: int, outputs: int) -> None:
         [onnx.ValueInfoProto(name=name) for name in names],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
-    with pytest.raises(RelaxcError, match="STRING"):
+    with pytest.raises(RelaxcError, match="strings are no tensors"):
         import_onnx(model)

@@ -114,3 +114,37 @@ def test_a_value_without_elements_has_no_layout() -> None:
     mod = module((0, 8, 4, 4), lambda bb, x: R.nn.relu(R.nn.conv2d(x, weights(8, 8, 1, 1))))
     assert set(layouts(mod)) == {PLAIN}
     assert np.size(mod["main"].params[0].ty.shape) == 4
+
+
+def test_branches_read_what_lies_outside_in_blocks_and_keep_their_own_to_themselves() -> None:
+    """A version made in a branch is out of scope behind it, where another is made."""
+    x = relax.Var("x", relax.TensorType((1, 8, 6, 6), "float32"))
+    p = relax.Var("p", relax.TensorType((), "bool"))
+    outer = relax.Var("outer", x.ty)
+    kernels = [weights(8, 8, 3, 3, seed=seed) for seed in range(4)]
+
+    def branch(kernel: relax.Expr) -> relax.SeqExpr:
+        first, second = relax.Var("first", x.ty), relax.Var("second", x.ty)
+        bindings = [
+            relax.VarBinding(first, R.nn.conv2d(outer, kernel, padding=1)),
+            relax.VarBinding(second, R.nn.conv2d(first, kernels[3], padding=1)),
+        ]
+        return relax.SeqExpr([relax.BindingBlock(bindings)], second)
+
+    chosen, third, last = (relax.Var(name, x.ty) for name in ("chosen", "third", "last"))
+    bindings = [
+        relax.VarBinding(outer, R.nn.relu(x)),
+        relax.VarBinding(chosen, relax.If(p, branch(kernels[0]), branch(kernels[1]))),
+        relax.VarBinding(third, R.nn.conv2d(outer, kernels[2], padding=1)),
+        relax.VarBinding(last, R.add(chosen, third)),
+    ]
+    body = relax.SeqExpr([relax.BindingBlock(bindings)], last)
+    mod = tvm.IRModule(
+        {"main": relax.Function([p, x], body, x.ty).with_attr("global_symbol", "main")}
+    )
+    mod = relax.transform.Normalize()(mod)
+    ctx = context()
+    changed, modified = assign_layout(mod, ctx)
+    assert modified
+    relax.analysis.well_formed(changed)  # raises where something is read out of its scope
+    assert ctx.log.fired[0][1].startswith("5 convolutions")

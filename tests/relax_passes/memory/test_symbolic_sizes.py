@@ -17,7 +17,7 @@ from relax_passes.memory.verify_offsets import OverlapError
 from relax_passes.memory.verify_plan import verify_plan
 from relax_passes.pipeline import default_pipeline
 from relaxc.cli import main
-from relaxc.errors import InvalidModel, RunError
+from relaxc.errors import InvalidInput, RunError
 from tests.relax_passes.memory.test_planted_bugs import F32, Planned
 
 WIDTH = 16
@@ -146,7 +146,7 @@ def test_a_lower_bound_alone_plans_nothing() -> None:
     ],
 )
 def test_bounds_that_are_none_are_refused(dim: str, reason: str) -> None:
-    with pytest.raises(InvalidModel, match=reason):
+    with pytest.raises(InvalidInput, match=reason):
         compiled(chain(), dynamic_shapes={"x": {0: dim}})
 
 
@@ -162,7 +162,7 @@ def test_the_command_line_takes_bounds(tmp_path: Path) -> None:
 
 def test_two_bounds_of_one_name_are_refused() -> None:
     shapes = {"x": {0: "n<=4"}, "z": {0: "n<=5"}}
-    with pytest.raises(InvalidModel, match="at most 4 and at most 5"):
+    with pytest.raises(InvalidInput, match="at most 4 and at most 5"):
         compiled(chain(inputs=("x", "z")), dynamic_shapes=shapes)
 
 
