@@ -14,7 +14,7 @@ import tvm
 from tvm import relax
 
 from relax_passes.analysis.definitions import operator_name
-from relax_passes.layout.blocked import dims_of, fill_up, has_channels, is_one
+from relax_passes.layout.blocked import dims_of, has_channels, is_one
 from relax_passes.layout.choice_problem import ChoiceProblem, solve
 from relax_passes.layout.demands import (
     CYCLES_PER_ELEMENT,
@@ -113,21 +113,13 @@ class _BlockPlan:
         self.reads[var] = set()
         self.problem.node(var, list(demand.results.values()))
         for operand in demand.operands:
-            mine = self.layouts[var]
+            mine, moving = self.layouts[var], _transform_cycles(operand.value)
             theirs = self.layouts.get(operand.value, [PLAIN])
-            costs = np.array(
-                [
-                    [
-                        0.0 if operand.takes(p, r) else _transform_cycles(operand.value, p, r)
-                        for r in mine
-                    ]
-                    for p in theirs
-                ]
-            )
+            costs = [[0.0 if operand.takes(p, r) else moving for r in mine] for p in theirs]
             if operand.value in self.layouts:
-                self.problem.edge(operand.value, var, costs)
+                self.problem.edge(operand.value, var, np.array(costs))
             else:
-                self.problem.costs[var] = self.problem.costs[var] + costs[0]
+                self.problem.costs[var] = self.problem.costs[var] + np.array(costs[0])
 
     def _read_plain(self, binding: relax.Binding) -> None:
         """Note that an operator of NCHW reads its operands."""
@@ -147,9 +139,9 @@ class _BlockPlan:
 
     def _reading(self, var: relax.Var, readers: set[str]) -> np.ndarray:
         """Return what each layout of `var` costs by the readers that take one layout only."""
+        moving = _transform_cycles(var)
         costs = np.zeros(len(self.layouts[var]))
         for i, layout in enumerate(self.layouts[var]):
-            moving = _transform_cycles(var, layout, PLAIN)
             last = layout == int(dims_of(var)[1])
             if "plain" in readers and layout != PLAIN:
                 costs[i] += moving
@@ -160,13 +152,12 @@ class _BlockPlan:
         return costs
 
 
-def _transform_cycles(value: relax.Var, held: int, wanted: int) -> float:
+def _transform_cycles(value: relax.Var) -> float:
     """Return what a transform of a value between two layouts takes."""
     if not is_float32(value) or not has_channels(value):
         return 0.0
-    n, channels, height, width = dims_of(value)
+    _, channels, height, width = dims_of(value)
     if is_one(channels) or (is_one(height) and is_one(width)):
-        # Both layouts hold the same bytes, but for what fills up a last block.
-        filled = any(block and fill_up(int(channels), block) for block in (held, wanted))
-        return _CALL_CYCLES if filled else 0.0
+        # Both layouts hold the same bytes, but a view keeps two operators out of one kernel.
+        return _CALL_CYCLES
     return elements(value) * CYCLES_PER_ELEMENT + _CALL_CYCLES

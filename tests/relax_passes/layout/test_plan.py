@@ -93,6 +93,20 @@ def test_parts_of_a_concatenation_agree_on_a_block_that_ends_evenly() -> None:
     assert layouts(module((1, 16, 14, 14), build))[:3] == [4, 4, 4]
 
 
+def test_a_gate_of_one_pixel_keeps_one_layout_so_that_it_fuses() -> None:
+    def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        x = bb.emit(R.nn.conv2d(x, weights(40, 16, 1, 1)))
+        y = bb.emit(R.mean(x, [2, 3], keepdims=True))
+        for channels, read in ((10, 40), (40, 10)):
+            y = bb.emit(R.nn.conv2d(y, weights(channels, read, 1, 1)))
+            y = bb.emit(R.sigmoid(bb.emit(R.add(y, weights(1, channels, 1, 1)))))
+        return R.nn.conv2d(bb.emit(R.multiply(x, y)), weights(16, 40, 1, 1))
+
+    conv, mean, *gate, scaled = layouts(module((1, 16, 14, 14), build))[:9]
+    assert len(set(gate[:3])) == len(set(gate[3:])) == 1
+    assert conv == mean == gate[-1] == scaled
+
+
 def test_strict_blocks_end_evenly() -> None:
     assert layouts(chain("conv", "conv", channels=20))[0] == 8
     assert layouts(chain("conv", "conv", channels=20), fill_up=False)[0] == 4
