@@ -11,21 +11,16 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from relax_passes.analysis.definitions import operator_name
+from relax_passes.analysis.definitions import axes_of, operator_name
 from relax_passes.emit_as import emit_as
 from relax_passes.layout.blocked import Blocked, dims_of
-from relax_passes.layout.demands import (
-    TO_CHANNELS_LAST,
-    Lanes,
-    axes,
-    convolution_obstacle,
-    is_mean_of_pixels,
-)
+from relax_passes.layout.channelwise_demands import is_mean_of_pixels
+from relax_passes.layout.lanes import Lanes
+from relax_passes.layout.obstacles import convolution_obstacle, transpose_obstacle
 from relax_passes.layout.pack_weights import WeightPacking
 from relax_passes.layout.plan import LayoutPlan, plan_layouts
-from relax_passes.layout.rules import BlockedOperators
-from relax_passes.layout.transforms import LayoutTransforms
-from relax_passes.layout.transposed_convolution import transpose_obstacle
+from relax_passes.layout.rules import BlockedOperators, mean_of_pixels
+from relax_passes.layout.transforms import TO_CHANNELS_LAST, LayoutTransforms
 from relax_passes.layout.versions import Versions
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.rewrite_functions import rewrite_functions
@@ -125,11 +120,10 @@ class _Walk(PyExprMutator):
         if name not in ("permute_dims", "mean") or call.args[0] not in self.only_blocked:
             return None
         x = self.versions.blocked[call.args[0]]
-        if name == "permute_dims" and axes(call) == TO_CHANNELS_LAST:
+        if name == "permute_dims" and axes_of(call) == TO_CHANNELS_LAST:
             return self.transforms.channels_last(x)
         if name == "mean" and is_mean_of_pixels(call) and not self.lanes.is_channels_last(x.block):
-            pooled = relax.op.nn.adaptive_avg_pool2d(x.value, [1, 1], layout=f"NCHW{x.block}c")
-            pixel = Blocked(self.builder_.emit(pooled), x.block, x.channels)
+            pixel = Blocked(self.builder_.emit(mean_of_pixels(x)), x.block, x.channels)
             rows = relax.op.reshape(self.transforms.unblock(pixel), dims_of(call))
             return self.builder_.emit(rows)
         return None

@@ -16,6 +16,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from relax_passes.analysis.definitions import axes_of
 from relax_passes.analysis.pointwise import BINARY, UNARY
 from relax_passes.constant_values import array_of, constant_from
 from relax_passes.dead_bindings import remove_dead_bindings
@@ -170,7 +171,7 @@ class _Lift(PyExprMutator):
         """Transpose the image if `call` transposes to (N, W, C): blocks are unpacked once."""
         if call.op.name != "relax.permute_dims" or not self._has_image(call.args[0]):
             return None
-        if call.attrs.axes is None or [int(axis) % 3 for axis in call.attrs.axes] != [0, 2, 1]:
+        if axes_of(call) != [0, 2, 1]:
             return None
         image = relax.op.permute_dims(self.images[call.args[0]], [0, 2, 3, 1])
         return relax.op.squeeze(self.builder_.emit(image, self.name), [1])

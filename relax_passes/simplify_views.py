@@ -17,6 +17,7 @@ import tvm_ffi
 from tvm import relax
 from tvm.relax.expr_functor import mutator
 
+from relax_passes.analysis.definitions import axes_of
 from relax_passes.analysis.readers import count_readers
 from relax_passes.canonicalize_bindings import canonicalize_bindings
 from relax_passes.dead_bindings import remove_dead_bindings
@@ -114,7 +115,7 @@ class _Simplify(CallRewriter):
         shape, wanted = _shape(permute.args[0]), _shape(view)
         if shape is None or wanted is None:
             return None
-        found = transpose_of_view(shape, _order(permute), wanted)
+        found = transpose_of_view(shape, axes_of(permute), wanted)
         if found is None:
             return None
         seen = self.builder_.normalize(
@@ -139,12 +140,12 @@ class _Simplify(CallRewriter):
 
     def _permute(self, call: tvm.ir.Call) -> relax.Expr | None:
         source = self._root(call.args[0])
-        order = _order(call)
+        order = axes_of(call)
         inner = self._producer(source)
         merged = False
         if inner is not None and inner.op.name == _PERMUTE:
             merged = True
-            first = _order(inner)
+            first = axes_of(inner)
             source, order = self._root(inner.args[0]), [first[axis] for axis in order]
         if order == sorted(order):
             return source
@@ -154,14 +155,6 @@ class _Simplify(CallRewriter):
             if moved == sorted(moved):
                 return self._reshape(source, call)
         return relax.op.permute_dims(source, order) if merged else None
-
-
-def _order(call: tvm.ir.Call) -> list[int]:
-    """Return the axes of a transpose, counted from 0."""
-    rank = call.args[0].ty.ndim
-    if call.attrs.axes is None:
-        return list(range(rank))[::-1]
-    return [int(axis) % rank for axis in call.attrs.axes]
 
 
 def _shape(value: relax.Expr) -> list[tvm.tirx.Expr] | None:

@@ -20,7 +20,9 @@ from tvm.relax import op as R
 from relax_passes.assign_layout import assign_layout
 from relax_passes.layout.blocked import pack_constant
 from relax_passes.layout.choice_problem import ChoiceProblem, solve
-from relax_passes.layout.demands import PLAIN, Lanes, demand_of
+from relax_passes.layout.demand import PLAIN
+from relax_passes.layout.demands import demand_of
+from relax_passes.layout.lanes import Lanes
 from relax_passes.layout.plan import plan_layouts
 from relax_passes.pass_base import PassContext
 from tir_schedules.machine import Machine, host_target

@@ -8,6 +8,7 @@ from tvm import relax
 
 from relax_passes.algebra.match import Match
 from relax_passes.algebra.rule import Declined, Family, Ieee, Rule
+from relax_passes.analysis.definitions import axes_of
 from relax_passes.constant_values import array_of, constant_from
 
 R = relax.op
@@ -120,21 +121,15 @@ def _pointwise(m: Match) -> relax.Expr:
     weight = product.args[1]
     if not m.scope.is_constant(weight) or weight.ty.ndim != 2:
         raise Declined("")
-    if _order(inner) != [0, 2, 3, 1] or _order(m.root) != [0, 3, 1, 2]:
+    if axes_of(inner) != [0, 2, 3, 1] or axes_of(m.root) != [0, 3, 1, 2]:
         raise Declined("")
     kernel = np.ascontiguousarray(array_of(weight).T)[:, :, None, None]
     return m.emit(R.nn.conv2d(inner.args[0], constant_from(kernel)))
 
 
-def _order(call: relax.Expr) -> list[int]:
-    rank = call.ty.ndim
-    axes = call.attrs.axes
-    return list(range(rank))[::-1] if axes is None else [int(a) % rank for a in axes]
-
-
 def _swaps_last(call: relax.Expr) -> bool:
     rank = call.ty.ndim
-    return _order(call) == [*range(rank - 2), rank - 1, rank - 2]
+    return axes_of(call) == [*range(rank - 2), rank - 1, rank - 2]
 
 
 def _by_identity(m: Match) -> relax.Expr:

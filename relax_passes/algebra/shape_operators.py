@@ -8,7 +8,15 @@ from tvm import relax
 from relax_passes.algebra.bindings import same_type
 from relax_passes.algebra.match import Match
 from relax_passes.algebra.rule import Declined, Family, Ieee, Rule
-from relax_passes.algebra.slices import SLICE_RULES, join_axis, joined_parts, sizes
+from relax_passes.algebra.slices import (
+    COPY,
+    SLICE_RULES,
+    join_axis,
+    joined_parts,
+    shape_rule,
+    sizes,
+)
+from relax_passes.analysis.definitions import axes_of
 
 R = relax.op
 
@@ -118,7 +126,7 @@ def _softmax_of_transpose(m: Match) -> relax.Expr:
     inner = next(call for call in named if call is not None)
     before = m.producer(inner.args[0], "permute_dims")
     assert before is not None, "the pattern has one"
-    first, second = _order(before), _order(m.root)
+    first, second = axes_of(before), axes_of(m.root)
     axis = first[int(inner.attrs.axis) % len(first)]
     function = getattr(R.nn, m.scope.name_of(inner).removeprefix("nn."))
     order = [first[a] for a in second]
@@ -126,27 +134,15 @@ def _softmax_of_transpose(m: Match) -> relax.Expr:
     return result if order == sorted(order) else m.emit(R.permute_dims(result, order))
 
 
-def _order(transpose: tvm.ir.Call) -> list[int]:
-    """Return the axes of a transpose, counted from 0."""
-    rank = int(transpose.args[0].ty.ndim)
-    axes = transpose.attrs.axes
-    return [int(a) % rank for a in (range(rank)[::-1] if axes is None else axes)]
-
-
-_COPY = "always: a copy less"
 _SOFTMAX = ("softmax", "log_softmax")
 _POOLS = tuple(f"{kind}_pool{rank}d" for kind in ("max", "avg") for rank in (1, 2, 3))
-
-
-def _rule(name: str, equation: str, pattern: str, rewrite: object) -> Rule:
-    return Rule(name, equation, Ieee.EXACT, _COPY, "fib", pattern, None, rewrite, search=True)  # type: ignore[arg-type]
 
 
 def _pool_rule(pool: str) -> Rule:
     """Return the rule for windows of one element; a mean adds it to a zero that has a sign."""
     ieee = Ieee.EXACT if pool.startswith("max") else Ieee.ZERO_SIGN
     equation, pattern = f"{pool}(x, 1) = x", f"{pool}(...)"
-    return Rule(f"{pool}_of_one", equation, ieee, _COPY, "f", pattern, None, _window_of_one, True)
+    return Rule(f"{pool}_of_one", equation, ieee, COPY, "f", pattern, None, _window_of_one, True)
 
 
 def _softmax_rule(name: str) -> Rule:
@@ -164,21 +160,21 @@ SHAPES = Family(
     "concatenations and slices",
     "what is joined and cut again, or moved in two steps, is moved once",
     (
-        _rule("concat_of_one", "concat([x]) = x", "concat(...)", _concat_of_one),
-        _rule("concat_of_split", "concat(split(x)) = x", "concat(...)", _concat_of_split),
-        _rule(
+        shape_rule("concat_of_one", "concat([x]) = x", "concat(...)", _concat_of_one),
+        shape_rule("concat_of_split", "concat(split(x)) = x", "concat(...)", _concat_of_split),
+        shape_rule(
             *("concat_of_concat", "concat([concat([x, y]), z]) = concat([x, y, z])"),
             *("concat(...)", _concat_of_concat),
         ),
-        _rule(
+        shape_rule(
             *("split_of_concat", "split(concat([x, y])) = [x, y]"),
             *("split(concat(...))", _split_of_concat),
         ),
         *SLICE_RULES,
-        _rule("pad_of_pad", "pad(pad(x)) = pad(x)", "pad(pad(...))", _pad_of_pad),
-        _rule("empty_pad", "pad(x, 0) = x", "pad(...)", _empty_pad),
-        _rule("flip_twice", "flip(flip(x)) = x", "flip(flip(...))", _flip_twice),
-        _rule("tile_once", "tile(x, 1) = x", "tile(...)", _tile_once),
+        shape_rule("pad_of_pad", "pad(pad(x)) = pad(x)", "pad(pad(...))", _pad_of_pad),
+        shape_rule("empty_pad", "pad(x, 0) = x", "pad(...)", _empty_pad),
+        shape_rule("flip_twice", "flip(flip(x)) = x", "flip(flip(...))", _flip_twice),
+        shape_rule("tile_once", "tile(x, 1) = x", "tile(...)", _tile_once),
         *(_pool_rule(pool) for pool in _POOLS),
         *(_softmax_rule(name) for name in _SOFTMAX),
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tvm
@@ -280,29 +281,34 @@ _ELEMENTWISE = frozenset(
     negative nn.relu nn.gelu nn.silu erf astype floor ceil round square logical_and logical_or
     logical_not""".split()
 )
-_COPY = "always: a copy less"
+COPY = "always: a copy less"
 
 
-def _rule(name: str, equation: str, pattern: str, rewrite: object, pays: str = _COPY) -> Rule:
-    return Rule(name, equation, Ieee.EXACT, pays, "fib", pattern, None, rewrite, search=True)  # type: ignore[arg-type]
+def shape_rule(
+    name: str, equation: str, pattern: str, rewrite: Callable[[Match], relax.Expr], pays: str = COPY
+) -> Rule:
+    """Return a rule about where elements lie: exact for any type, tried wherever it matches."""
+    return Rule(name, equation, Ieee.EXACT, pays, "fib", pattern, None, rewrite, search=True)
 
 
 SLICE_RULES = (
-    _rule("whole_slice", "slice(x) = x", "slice(...)", _whole_slice),
-    _rule("slice_of_slice", "slice(slice(x)) = slice(x)", "slice(slice(...))", _slice_of_slice),
-    _rule(
+    shape_rule("whole_slice", "slice(x) = x", "slice(...)", _whole_slice),
+    shape_rule(
+        "slice_of_slice", "slice(slice(x)) = slice(x)", "slice(slice(...))", _slice_of_slice
+    ),
+    shape_rule(
         *("slice_of_concat", "slice(concat([x, y])) = slice(x)", "slice(concat(...))"),
         *(_slice_of_concat, "where the slice lies within one part"),
     ),
-    _rule(
+    shape_rule(
         *("slice_of_pad", "slice(pad(x)) = slice(x)", "slice(pad(...))"),
         *(_slice_of_pad, "where nothing of the border is kept"),
     ),
-    _rule(
+    shape_rule(
         *("concat_of_slices", "concat([slice(x), slice(x)]) = slice(x)", "concat(...)"),
         *(_concat_of_slices, "where the slices lie side by side"),
     ),
-    _rule(
+    shape_rule(
         *("slice_first", "slice(f(x, y)) = f(slice(x), slice(y))", "slice(...)"),
         *(_slice_first, "where f is elementwise and only the slice is read"),
     ),

@@ -14,6 +14,8 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from relax_passes.layout.lanes import fill_up
+
 
 @dataclass(frozen=True)
 class Blocked:
@@ -42,52 +44,6 @@ class Blocked:
 def is_one(dim: tvm.tirx.Expr) -> bool:
     """Return whether a dimension is the constant 1."""
     return isinstance(dim, tvm.tirx.IntImm) and int(dim) == 1
-
-
-def choose_block(channels: int, lanes: int) -> int:
-    """Return the block of `channels` whose registers and bytes cost least, the last one filled up.
-
-    Work on blocks takes time by the registers, moving them by the bytes: 1000 channels on 16 lanes
-    are 63 blocks of 16, eight of their lanes idle, not 125 of 8; 24 channels are two blocks of 12.
-    """
-    if channels <= lanes:
-        return channels
-    quarter = max(1, lanes // 4)
-    whole = [block for block in range(quarter, lanes + 1, quarter) if 2 * block >= lanes]
-
-    def cost(block: int) -> tuple[float, int]:
-        count = -(-channels // block)
-        # LLVM loads and stores a register that is no power of two in two parts.
-        work = count if block & (block - 1) == 0 else 1.15 * count
-        return work + count * block / lanes, -block
-
-    return min(whole, key=cost)
-
-
-def choose_even_block(channels: int, lanes: int) -> int:
-    """Return the divisor of `channels` that wastes least of `lanes`, for blocks that end evenly.
-
-    Blocks of whole quarter registers load and store best: 24 channels on 16 lanes are blocks of 12
-    (1.3 times as fast as of 8), 60 of 12 rather than 15, 40 of 8 rather than 10.
-    """
-    if channels % lanes == 0:
-        return lanes
-    if channels < lanes:
-        return channels
-    quarter = max(1, lanes // 4)
-
-    def worth(block: int) -> int:
-        return block if block % quarter == 0 else block - quarter // 2 - 1
-
-    even = [d for d in range(2, lanes, 2) if channels % d == 0 and 2 * d >= lanes]
-    if even:
-        return max(even, key=worth)
-    return max(d for d in range(1, lanes) if channels % d == 0)
-
-
-def fill_up(count: int, block: int) -> int:
-    """Return the lanes that `count` channels lack to whole blocks."""
-    return -count % block
 
 
 def pack_kernel(weight: np.ndarray, in_block: int, out_block: int) -> np.ndarray:

@@ -10,7 +10,8 @@ import tvm
 from tvm import relax
 
 from relax_passes.constant_values import array_of, constant_from
-from relax_passes.layout.blocked import fill_up, pack_kernel
+from relax_passes.layout.blocked import pack_kernel
+from relax_passes.layout.lanes import fill_up
 from relax_passes.layout.transposed_convolution import AxisPhases, phase_kernel
 from relax_passes.lowering.rule import static_shape
 

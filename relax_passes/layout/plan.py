@@ -7,26 +7,22 @@ layout as it is. What returns, leaves the block, or goes to an operator of NCHW 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
 import tvm
 from tvm import relax
 
-from relax_passes.analysis.definitions import operator_name
+from relax_passes.analysis.definitions import axes_of, operator_name
+from relax_passes.analysis.readers import readers_of
 from relax_passes.layout.blocked import dims_of, has_channels, is_one
+from relax_passes.layout.channelwise_demands import is_mean_of_pixels
 from relax_passes.layout.choice_problem import ChoiceProblem, solve
-from relax_passes.layout.demands import (
-    CYCLES_PER_ELEMENT,
-    PLAIN,
-    TO_CHANNELS_LAST,
-    Demand,
-    Lanes,
-    axes,
-    demand_of,
-    elements,
-    is_mean_of_pixels,
-)
+from relax_passes.layout.demand import CYCLES_PER_ELEMENT, PLAIN, Demand, elements
+from relax_passes.layout.demands import demand_of
+from relax_passes.layout.lanes import Lanes
+from relax_passes.layout.transforms import TO_CHANNELS_LAST
 from relax_passes.lowering.rule import is_float32
 from tir_schedules.machine import Machine
 
@@ -61,17 +57,15 @@ def _plan_sequence(
     sequence: relax.SeqExpr, lanes: Lanes, machine: Machine, plan: LayoutPlan
 ) -> None:
     """Plan the blocks of a function's body or of a branch, and of the branches within."""
-    read = [
-        {v for b in block.bindings for v in relax.analysis.free_vars(b.value)}
-        for block in sequence.blocks
-    ]
-    returned = set(relax.analysis.free_vars(sequence.body))
-    for number, block in enumerate(sequence.blocks):
+    reads = [set(readers_of(block)) for block in sequence.blocks]
+    count = Counter(var for read in reads for var in read)
+    count.update(relax.analysis.free_vars(sequence.body))
+    for block, read in zip(sequence.blocks, reads, strict=True):
         for binding in block.bindings:
             if isinstance(binding.value, relax.If):
                 _plan_sequence(binding.value.true_branch, lanes, machine, plan)
                 _plan_sequence(binding.value.false_branch, lanes, machine, plan)
-        outside = returned.union(*read[:number], *read[number + 1 :])
+        outside = {b.var for b in block.bindings if count[b.var] > (b.var in read)}
         _BlockPlan(block, outside, lanes, machine).add_to(plan)
 
 
@@ -125,7 +119,7 @@ class _BlockPlan:
         """Note that an operator of NCHW reads its operands."""
         reader = "plain"
         call = binding.value
-        if operator_name(call) == "permute_dims" and axes(call) == TO_CHANNELS_LAST:
+        if operator_name(call) == "permute_dims" and axes_of(call) == TO_CHANNELS_LAST:
             reader = "channels last"
         elif isinstance(call, tvm.ir.Call) and operator_name(call) == "mean":
             reader = "blocks" if is_mean_of_pixels(call) else "plain"

@@ -10,8 +10,9 @@ from tvm.sym import Analyzer
 
 from relax_passes.analysis.pointwise import BINARY, UNARY
 from relax_passes.constant_values import array_of, constant_from
-from relax_passes.layout.blocked import choose_even_block, dims_of, fill_up
-from relax_passes.layout.demands import Lanes, is_depthwise, sums_over_blocks_of
+from relax_passes.layout.blocked import Blocked, dims_of
+from relax_passes.layout.convolution_demands import is_depthwise, sums_over_blocks_of
+from relax_passes.layout.lanes import Lanes, fill_up
 from relax_passes.layout.pack_weights import WeightPacking
 from relax_passes.layout.transforms import LayoutTransforms
 from relax_passes.layout.transposed_convolution import phases_of
@@ -72,7 +73,7 @@ class BlockedOperators:
             if self._lanes.is_channels_last(block):
                 kernel_block = self._lanes.count
         elif groups > 1:
-            in_block = kernel_in = choose_even_block(per_group, self._lanes.count)
+            in_block = kernel_in = self._lanes.choose_even(per_group)
         else:
             in_block = kernel_in = self._block_of(data, call)
         x = self._versions.of(data, in_block)
@@ -178,8 +179,7 @@ class BlockedOperators:
         return relax.op.nn.adaptive_avg_pool2d(x.value, size, layout=f"NCHW{block}c")
 
     def _mean(self, call: tvm.ir.Call, block: int) -> relax.Expr:
-        x = self._versions.of(call.args[0], block)
-        return relax.op.nn.adaptive_avg_pool2d(x.value, [1, 1], layout=f"NCHW{block}c")
+        return mean_of_pixels(self._versions.of(call.args[0], block))
 
     def _concat(self, call: tvm.ir.Call, block: int) -> relax.Expr:
         parts = [self._versions.of(part, block).value for part in call.args[0].fields]
@@ -216,3 +216,8 @@ class BlockedOperators:
     def _permute(self, call: tvm.ir.Call, block: int) -> relax.Expr:
         """Return NHWC in blocks of channels."""
         return self._transforms.from_channels_last(self._plain(call.args[0]), block).value
+
+
+def mean_of_pixels(x: Blocked) -> relax.Expr:
+    """Return the mean of each channel as a tensor of one pixel in the same blocks."""
+    return relax.op.nn.adaptive_avg_pool2d(x.value, [1, 1], layout=f"NCHW{x.block}c")

@@ -5,8 +5,11 @@ from __future__ import annotations
 import tvm
 from tvm import relax
 
-from relax_passes.layout.blocked import Blocked, dims_of, fill_up, is_one
+from relax_passes.analysis.definitions import axes_of
+from relax_passes.layout.blocked import Blocked, dims_of, is_one
+from relax_passes.layout.lanes import fill_up
 
+TO_CHANNELS_LAST, TO_CHANNELS_FIRST = [0, 2, 3, 1], [0, 3, 1, 2]
 _PERMUTE = tvm.ir.Op.get("relax.permute_dims")
 
 
@@ -124,10 +127,7 @@ class LayoutTransforms:
         producer = self._builder.lookup_binding(x)
         if not isinstance(producer, tvm.ir.Call) or producer.op != _PERMUTE:
             return None
-        axes = producer.attrs.axes
-        if axes is None or [int(a) % 4 for a in axes] != [0, 3, 1, 2]:
-            return None
-        return producer.args[0]
+        return producer.args[0] if axes_of(producer) == TO_CHANNELS_FIRST else None
 
     def _pad(self, x: relax.Expr, axis: int, more: int) -> relax.Expr:
         """Return `x` with `more` zeros at the end of an axis."""

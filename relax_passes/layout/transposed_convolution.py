@@ -13,9 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 import tvm
 
-from relax_passes.layout.blocked import has_channels
-from relax_passes.lowering.rule import dtype_of, is_float32, static_shape
-
 
 @dataclass(frozen=True)
 class AxisPhases:
@@ -62,24 +59,6 @@ def phase_kernel(weight: np.ndarray, y: AxisPhases, x: AxisPhases) -> np.ndarray
     split = full.reshape(i, o, y.taps, y.stride, x.taps, x.stride)
     flipped = split[:, :, ::-1, :, ::-1, :]
     return flipped.transpose(3, 5, 1, 0, 2, 4).reshape(y.stride * x.stride * o, i, y.taps, x.taps)
-
-
-def transpose_obstacle(call: tvm.ir.Call) -> str | None:
-    """Return why a transposed convolution cannot be one ordinary convolution, None if it can."""
-    data, weight = call.args
-    attrs = call.attrs
-    layouts = str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout)
-    if layouts != ("NCHW", "IOHW", "NCHW"):
-        return "its layout is not NCHW"
-    if static_shape(weight) is None or not has_channels(data):
-        return "its channels or its kernel are symbolic"
-    if not is_float32(data, weight) or not has_channels(call):
-        return f"its type is {dtype_of(weight)}"
-    if int(attrs.groups) != 1 or any(int(d) != 1 for d in attrs.dilation):
-        return "it has groups or dilation"
-    if 0 in [int(d) for d in weight.ty.shape.values]:
-        return "its kernel is empty"
-    return "its padding exceeds its kernel" if phases_of(call) is None else None
 
 
 def phases_of(call: tvm.ir.Call) -> tuple[AxisPhases, AxisPhases] | None:

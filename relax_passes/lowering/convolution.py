@@ -13,14 +13,13 @@ from tvm import relax, te
 from tvm.relax.expr_functor import mutator
 
 from relax_passes.analysis.definitions import axes_of, operator_name
+from relax_passes.layout.convolution_demands import FEW_CHANNELS
 from relax_passes.lowering.read_in_place import InPlace, LookUp, read_in_place, transpose_step
 from relax_passes.lowering.rule import LoweringRule, default_lowering, is_float32, static_shape
 from relax_passes.lowering.winograd import winograd_convolution, winograd_outputs
 from relax_passes.pass_base import PassContext
 from relax_passes.rewrite_functions import CallRewriter, rewrite_functions
 
-# An image of so few channels is read in NCHW: each element is loaded alone in either layout.
-_FEW_CHANNELS = 4
 _CHANNELS_LAST = [0, 1, 3, 4, 2]  # of (N, C/x, x, H, W), which is NCHW cut into blocks
 
 
@@ -66,7 +65,7 @@ def _unblocked_image(look_up: LookUp, call: tvm.ir.Call, data: InPlace) -> InPla
     if int(call.attrs.groups) != 1 or operator_name(blocked) != "permute_dims":
         return data
     shape = blocked.ty.shape
-    few = isinstance(shape[-1], tvm.tirx.IntImm) and int(shape[-1]) <= _FEW_CHANNELS
+    few = isinstance(shape[-1], tvm.tirx.IntImm) and int(shape[-1]) <= FEW_CHANNELS
     if blocked.ty.ndim != 5 or axes_of(blocked) != _CHANNELS_LAST or not few:
         return data
     return InPlace(blocked.args[0], (*data.steps, transpose_step(_CHANNELS_LAST)))

@@ -9,7 +9,8 @@ from tvm import relax
 
 from relax_passes.analysis.definitions import operator_name
 from relax_passes.assign_layout import assign_layout
-from relax_passes.layout.blocked import choose_block, choose_even_block, pack_constant, pack_kernel
+from relax_passes.layout.blocked import pack_constant, pack_kernel
+from relax_passes.layout.lanes import choose_block, choose_even_block
 from relax_passes.lower_operators import lower_operators
 from relax_passes.pass_base import PassContext
 from tests.relax_passes.pass_checks import check, context, module, normal, run, weights

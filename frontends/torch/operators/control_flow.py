@@ -42,8 +42,7 @@ def conditional(
 
     # Both are defined before either is called: a call ends what the block has open.
     branches = define(then, "then"), define(other, "else")
-    scalar = b.reshape(b.tensor(predicate), [])
-    chosen = functions.branch(scalar, *(functions.call(branch) for branch in branches))
+    chosen = functions.branch(_flag(b, predicate), *(functions.call(branch) for branch in branches))
     types = [_type(b, fake) for fake in b.node.meta["val"] if fake is not None]
     items = functions.emit_tuple(chosen, name, types)
     b.symbols.define(size for _, sizes in types for size in sizes)

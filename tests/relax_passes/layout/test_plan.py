@@ -8,7 +8,8 @@ import tvm
 from tvm import relax
 
 from relax_passes.assign_layout import assign_layout
-from relax_passes.layout.demands import PLAIN, Lanes
+from relax_passes.layout.demand import PLAIN
+from relax_passes.layout.lanes import Lanes
 from relax_passes.layout.plan import plan_layouts
 from relax_passes.lower_operators import lower_operators
 from tests.relax_passes.pass_checks import check, context, module, normal, weights
