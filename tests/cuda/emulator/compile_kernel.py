@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import subprocess
 from pathlib import Path
 
+from tests.cuda.emulator.inline_ptx import replace_inline_ptx
+
 HERE = Path(__file__).parent
+HEADERS = HERE / "include"
 _FLAGS = ["-std=c++20", "-w", "-O1", "-ffp-contract=off", "-fno-strict-aliasing"]
 _FLAGS += ["-fno-threadsafe-statics", "-fvisibility=hidden", "-fPIC"]
-_RACE_FLAGS = ["-fsanitize=thread", "-DEMULATOR_RACE"]
+# Accesses are counted as wide as the source has them: aggregates must stay whole.
+_CHECKED_FLAGS = ["-fsanitize=thread", "-DEMULATOR_CHECKED", "-fno-tree-sra", "-fno-ipa-sra"]
 
 _DYNAMIC_SHARED = re.compile(r"extern\s+__shared__\s+(?:__align__\(\d+\)\s+)?(\w+)\s+(\w+)\[\];")
 _KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\(([^)]*)\)")
@@ -22,28 +25,39 @@ def translate(source: str) -> str:
     """Return C++ that defines `emulator_launch_<kernel>` for every kernel of `source`.
 
     Raises:
-        NotImplementedError: If the source holds inline PTX.
+        NotImplementedError: If the source holds inline PTX that is not emulated.
     """
-    if re.search(r"\b(?:__asm__|asm)\s*(?:volatile|__volatile__)?\s*\(", source):
-        raise NotImplementedError("the emulator does not run inline PTX")
+    source = replace_inline_ptx(source)
     # Volatile says that other threads write: here they do so only while this one waits.
     source = _DYNAMIC_SHARED.sub(r"\1* \2 = (\1*)emulator::dynamic_shared;", source)
     source = source.replace("((volatile ", "((").replace(" alignas(", " __align__(")
-    # A kernel is declared, then defined: the last match counts.
-    kernels = dict(_KERNEL.findall(source))
-    launchers = [_launcher(name, parameters) for name, parameters in kernels.items()]
-    error = f"{_EXPORT} const char* emulator_error() {{ return emulator::error; }}\n"
-    return "\n".join(['#include "emulator.hpp"', source, error, *launchers])
+    launchers = [_launcher(name, parameters) for name, parameters in _kernels(source).items()]
+    exports = [
+        f"{_EXPORT} const char* emulator_error() {{ return emulator::error; }}",
+        f"{_EXPORT} const void* emulator_traffic() {{ return &emulator::traffic; }}",
+    ]
+    return "\n".join(['#include "emulator.hpp"', source, *exports, *launchers])
 
 
-def _launcher(name: str, parameters: str) -> str:
+def kernel_parameters(source: str) -> dict[str, list[str]]:
+    """Return the names of each kernel's parameters."""
+    return {name: [p for _, p in parameters] for name, parameters in _kernels(source).items()}
+
+
+def _kernels(source: str) -> dict[str, list[tuple[str, str]]]:
+    """Return the type and name of each kernel's parameters."""
+    found = {}
+    for name, text in _KERNEL.findall(source):  # declared, then defined: the last one counts
+        text = text.replace("__grid_constant__", "").replace("__restrict__", "")
+        pairs = [re.fullmatch(r"(.*?)(\w+)", p.strip()) for p in text.split(",") if p.strip()]
+        found[name] = [(pair[1].strip(), pair[2]) for pair in pairs if pair]
+    return found
+
+
+def _launcher(name: str, parameters: list[tuple[str, str]]) -> str:
     """Return the exported function that unpacks a launch's arguments and runs the kernel."""
-    types = []
-    for parameter in filter(None, map(str.strip, parameters.split(","))):
-        parameter = parameter.replace("__grid_constant__", "").replace("__restrict__", "")
-        types.append(re.sub(r"\w+$", "", parameter.strip()).strip())
     unpacked = ", ".join(
-        f"*(std::remove_const_t<{kind}>*)arguments[{at}]" for at, kind in enumerate(types)
+        f"*(std::remove_const_t<{kind}>*)arguments[{at}]" for at, (kind, _) in enumerate(parameters)
     )
     return (
         f"static void emulator_body_{name}(void** arguments) {{ {name}({unpacked}); }}\n"
@@ -53,23 +67,34 @@ def _launcher(name: str, parameters: str) -> str:
     )
 
 
-def compile_kernel(source: str, folder: Path) -> Path:
-    """Compile CUDA C with g++ into `folder`; return the library's path.
+def compile_kernel(source: str, folder: Path, checked: bool = False) -> Path:
+    """Compile CUDA C with g++ into `folder`, once; return the library's path.
+
+    Args:
+        source: What TVM generated.
+        folder: Where the library goes, under a name made of what it is made of.
+        checked: See every access: races, unwritten shared memory, bytes, bank conflicts.
 
     Raises:
         RuntimeError: If g++ fails; the text is its standard error.
     """
     translated = translate(source)
-    flags = [*_FLAGS, *(_RACE_FLAGS if os.environ.get("EMULATOR_RACE") else [])]
-    digest = hashlib.sha256((translated + " ".join(flags)).encode()).hexdigest()[:16]
-    unit, objects = folder / f"{digest}.cpp", folder / f"{digest}.o"
-    library = folder / f"{digest}.so"
-    unit.write_text(translated)
-    include = f"-I{HERE / 'include'}"
-    _run(["g++", *flags, "-c", include, "-o", str(objects), str(unit)])
-    # Linked without -fsanitize: race.hpp stands in for the sanitizer's library.
-    _run(["g++", "-shared", "-o", str(library), str(objects)])
+    flags = [*_FLAGS, *(_CHECKED_FLAGS if checked else [])]
+    made_of = "".join([translated, *flags, *(h.read_text() for h in sorted(HEADERS.glob("*.h*")))])
+    base = folder / hashlib.sha256(made_of.encode()).hexdigest()[:16]
+    unit, objects, library = (base.with_suffix(suffix) for suffix in (".cpp", ".o", ".so"))
+    if not library.exists():
+        unit.write_text(translated)
+        _run(["g++", *flags, "-c", f"-I{HEADERS}", "-o", str(objects), str(unit)])
+        # Linked without -fsanitize: access_hooks.hpp stands in for the sanitizer's library.
+        _run(["g++", "-shared", "-o", str(library), str(objects)])
     return library
+
+
+def build_c_library(sources: list[str], library: Path, *flags: str) -> None:
+    """Build C files of this folder into a shared library."""
+    command = ["gcc", "-O1", "-w", "-shared", "-fPIC", *flags, "-o", str(library)]
+    _run([*command, *(str(HERE / name) for name in sources), "-ldl"])
 
 
 def _run(command: list[str]) -> None:

@@ -8,8 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
+
+#include "guarded_memory.h"
 
 typedef int Result;
 typedef void* Ptr;
@@ -90,54 +91,12 @@ Result cuTensorMapEncodeTiled() { return NOT_SUPPORTED; }
 
 #else  // the runtime library
 
-#define PAGE ((size_t)4096)
-#define POISON 0xFF
-
-typedef struct {
-  char* mapping;
-  size_t mapped;
-  char* user;
-  size_t bytes;
-} Allocation;
-static Allocation allocations[65536];
-static int allocation_count;
-static size_t used;
-
-// Each buffer ends (up to 256-byte alignment) at an inaccessible page and starts as NaN.
 Result cudaMalloc(Ptr* result, size_t bytes) {
-  size_t body = ((bytes ? bytes : 1) + PAGE - 1) / PAGE * PAGE;
-  if (allocation_count == sizeof allocations / sizeof *allocations) return OUT_OF_MEMORY;
-  char* base = mmap(0, body + 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (base == MAP_FAILED) return OUT_OF_MEMORY;
-  mprotect(base, PAGE, PROT_NONE);
-  mprotect(base + PAGE + body, PAGE, PROT_NONE);
-  memset(base + PAGE, POISON, body);
-  size_t offset = (body - bytes) & ~(size_t)255;
-  Allocation made = {base, body + 2 * PAGE, base + PAGE + offset, bytes};
-  allocations[allocation_count++] = made;
-  used += bytes;
-  *result = made.user;
-  return SUCCESS;
+  *result = emulator_allocate(bytes);
+  return *result ? SUCCESS : OUT_OF_MEMORY;
 }
-
-// A write into the slack between the buffer's end and its guard page shows here.
-static void check_slack(const Allocation* freed) {
-  for (char* p = freed->user + freed->bytes; p < freed->mapping + freed->mapped - PAGE; p++)
-    if (*(unsigned char*)p != POISON) {
-      fprintf(stderr, "emulator: write past the end of a %zu-byte buffer\n", freed->bytes);
-      return;
-    }
-}
-
 Result cudaFree(Ptr pointer) {
-  for (int i = allocation_count - 1; i >= 0; i--)
-    if (allocations[i].user == pointer) {
-      check_slack(&allocations[i]);
-      munmap(allocations[i].mapping, allocations[i].mapped);
-      used -= allocations[i].bytes;
-      allocations[i] = allocations[--allocation_count];
-      break;
-    }
+  if (emulator_free(pointer)) fprintf(stderr, "emulator: a write past the end of a buffer\n");
   return SUCCESS;
 }
 Result cudaMallocHost(Ptr* result, size_t bytes) {
@@ -149,7 +108,7 @@ Result cudaFreeHost(Ptr pointer) {
 }
 Result cudaMemGetInfo(size_t* available, size_t* total) {
   *total = (size_t)16 << 30;
-  *available = *total - used;
+  *available = *total - emulator_allocated();
   return SUCCESS;
 }
 Result cudaMemcpyAsync(Ptr to, const void* from, size_t bytes, int kind, Ptr stream) {

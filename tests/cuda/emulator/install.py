@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.cuda.emulator.compile_kernel import HERE, compile_kernel
+from tests.cuda.emulator.compile_kernel import build_c_library, compile_kernel
 
+DRIVER = "libcuda.so.1"
 RUNTIME = "libcudart.so.13"
 
 
@@ -22,12 +23,12 @@ def build_libraries(folder: Path) -> list[Path]:
     versions.write_text(f"{RUNTIME} {{ global: *; }};\n")
     built = []
     for name, flags in [
-        ("libcuda.so.1", ["-DDRIVER"]),
+        (DRIVER, ["-DDRIVER"]),
         (RUNTIME, [f"-Wl,--version-script={versions}"]),
     ]:
         path = folder / name
-        command = ["gcc", "-O1", "-w", "-shared", "-fPIC", f"-Wl,-soname,{name}", *flags]
-        subprocess.run([*command, "-o", str(path), str(HERE / "fake_cuda.c"), "-ldl"], check=True)
+        sources = ["fake_cuda.c"] if name == DRIVER else ["fake_cuda.c", "guarded_memory.c"]
+        build_c_library(sources, path, f"-Wl,-soname,{name}", *flags)
         built.append(path)
     return built
 
@@ -51,7 +52,8 @@ def install(mutate: Callable[[str], str] = lambda source: source) -> None:
     import tvm_ffi
 
     def compile_cuda(source: str) -> bytes:
-        return f"EMULATOR:{compile_kernel(mutate(source), folder)}".encode() + b"\0"
+        checked = bool(os.environ.get("EMULATOR_CHECKED"))
+        return f"EMULATOR:{compile_kernel(mutate(source), folder, checked)}".encode() + b"\0"
 
     tvm_ffi.register_global_func("tvm_callback_cuda_compile", compile_cuda, override=True)
     if not tvm.cuda(0).exist:
