@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
+from relax_passes.algebra.bounds_of_values import is_nonzero
 from relax_passes.algebra.match import Match
 from relax_passes.algebra.rule import Declined, Family, Ieee, Rule
 from relax_passes.constant_values import constant_from
@@ -32,6 +33,11 @@ def filled(match: Match, number: float) -> relax.Expr:
 _EXACT = Ieee.EXACT
 
 
+def _zero_over_zero(m: Match) -> str | None:
+    """Keep x / x where x may be zero: models mark zeros that way, and look for NaN afterwards."""
+    return None if is_nonzero(m.scope, m["x"]) else "x may be zero, and 0 / 0 is NaN"
+
+
 def _constant_rule(name: str, equation: str, value: int) -> Rule:
     """Return a rule whose right side is one boolean everywhere."""
     return Rule(name, equation, _EXACT, _GONE, "b", rewrite=lambda m: filled(m, value))
@@ -54,6 +60,12 @@ IDENTITIES = Family(
         Rule(
             *("subtract_itself", "x - x = 0", Ieee.NONFINITE, _GONE, "fi"),
             rewrite=lambda m: filled(m, 0.0),
+        ),
+        Rule(
+            *("divide_by_itself", "x / x = 1", Ieee.NONFINITE),
+            "where x is known not to be zero, such as exp(y) or abs(y) + 1",
+            check=_zero_over_zero,
+            rewrite=lambda m: filled(m, 1.0),
         ),
         Rule(
             *("power_zero", "x ** 0 = 1", _EXACT, _GONE, "f"),

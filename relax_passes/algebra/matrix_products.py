@@ -143,6 +143,27 @@ def _by_identity(m: Match) -> relax.Expr:
     return m["x"]
 
 
+def _weights_meet(m: Match) -> str | None:
+    """Refuse weights whose product is larger than both, before it is computed."""
+    a, b = m["a"], m["b"]
+    if a.ty.ndim == b.ty.ndim == 2:
+        rows, inner = (int(d) for d in a.ty.shape.values)
+        columns = int(b.ty.shape.values[1])
+        if rows * columns > inner * (rows + columns):
+            return "the product of the weights is larger than both: a bottleneck"
+    m.refuse_shared()
+    return None
+
+
+def _layers_meet(m: Match) -> str | None:
+    """Refuse what the matrices alone would, and a shift that is not one number a column."""
+    depth = int(m["b"].ty.shape.values[-2]) if m["b"].ty.ndim > 1 else 0
+    shift = [int(d) for d in m["c"].ty.shape.values]
+    if not shift or shift[-1] != depth:
+        return "the shift is not one number for each column"
+    return _weights_meet(m)
+
+
 _MOVES = ("reshape", "permute_dims", "squeeze", "expand_dims", "flatten")
 _ROUNDING, _NONFINITE = Ieee.ROUNDING, Ieee.NONFINITE
 
@@ -159,6 +180,13 @@ MATRIX_PRODUCTS = Family(
         Rule(
             *("constant_matrices_meet", "(x @ a) @ b = x @ (a @ b)", _NONFINITE),
             "where the product of the weights is not larger than both",
+            check=_weights_meet,
+            search=True,
+        ),
+        Rule(
+            *("stacked_layers", "(x @ a + c) @ b = x @ (a @ b) + c @ b", _NONFINITE),
+            "where the product of the weights is not larger than both",
+            check=_layers_meet,
             search=True,
         ),
         Rule(

@@ -6,6 +6,7 @@ import tvm
 from tvm import relax
 
 from relax_passes.algebra.bindings import same_type
+from relax_passes.algebra.joins import map_of_parts, slice_of_viewed_concat, split_of_map
 from relax_passes.algebra.match import Match
 from relax_passes.algebra.rule import Declined, Family, Ieee, Rule
 from relax_passes.algebra.slices import (
@@ -98,10 +99,22 @@ def _empty_pad(m: Match) -> relax.Expr:
 
 
 def _flip_twice(m: Match) -> relax.Expr:
-    inner = m.producer(m.root.args[0], "flip")
-    if inner is None or int(inner.attrs.axis) != int(m.root.attrs.axis):
-        raise Declined("")
-    return inner.args[0]
+    """Drop both of two flips along one axis; flips along others may lie between."""
+    between: list[tvm.ir.Call] = []
+    value = m.root.args[0]
+    axis = _flipped_axis(m.root)
+    while (inner := m.producer(value, "flip")) is not None and len(between) < inner.ty.ndim:
+        value = inner.args[0]
+        if _flipped_axis(inner) == axis:
+            for call in reversed(between):
+                value = m.emit(tvm.ir.Call(call.op, [value], call.attrs))
+            return value
+        between.append(inner)
+    raise Declined("")
+
+
+def _flipped_axis(call: tvm.ir.Call) -> int:
+    return int(call.attrs.axis) % int(call.ty.ndim)
 
 
 def _tile_once(m: Match) -> relax.Expr:
@@ -171,6 +184,18 @@ SHAPES = Family(
             *("split(concat(...))", _split_of_concat),
         ),
         *SLICE_RULES,
+        shape_rule(
+            *("map_of_parts", "concat([f(slice(x)), f(slice(x))]) = f(x)", "concat(...)"),
+            *(map_of_parts, "where all of x, or adjacent slices, is mapped and joined again"),
+        ),
+        shape_rule(
+            *("slice_of_viewed_concat", "slice(view(concat([x, y]))) = view(x)", "slice(...)"),
+            *(slice_of_viewed_concat, "where the slice is one part: unbind of a stack"),
+        ),
+        shape_rule(
+            *("split_of_map", "split(f(concat([x, y]))) = [f(x), f(y)]", "split(...)"),
+            *(split_of_map, "where it splits as it was joined, f being elementwise"),
+        ),
         shape_rule("pad_of_pad", "pad(pad(x)) = pad(x)", "pad(pad(...))", _pad_of_pad),
         shape_rule("empty_pad", "pad(x, 0) = x", "pad(...)", _empty_pad),
         shape_rule("flip_twice", "flip(flip(x)) = x", "flip(flip(...))", _flip_twice),

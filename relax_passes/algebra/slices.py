@@ -3,121 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import tvm
-from tvm import relax, tirx
+from tvm import relax
 
 from relax_passes.algebra.match import Match
 from relax_passes.algebra.rule import Declined, Ieee, Rule
+from relax_passes.algebra.slice_bounds import Slice, make_slice, sizes, static
 
 R = relax.op
-Dim = Any  # an integer, or an expression of symbols
-
-
-class Slice:
-    """A slice with positive strides: for each axis where it begins, its stride and its extent.
-
-    Only axes that are cut need to be of static size.
-
-    Raises:
-        Declined: If a bound or a size of an axis that is cut is symbolic, or a stride negative.
-    """
-
-    def __init__(self, call: tvm.ir.Call) -> None:
-        self.source = call.args[0]
-        self.shape, self.extent = sizes(call.args[0]), sizes(call)
-        if len(call.args) < 4:
-            raise Declined("its bounds are not known")
-        rank = len(self.shape)
-        self.begin, self.stride = [0] * rank, [1] * rank
-        lists = [[_number(v) for v in _fields(arg)] for arg in call.args[1:]]
-        steps = lists[3] if len(lists) > 3 else [1] * len(lists[0])
-        self._named = {axis % rank for axis in lists[0]}
-        for axis, begin, stride in zip(lists[0], lists[1], steps, strict=True):
-            if stride < 1:
-                raise Declined("a stride is negative")
-            axis %= rank
-            size = static(self.shape[axis])
-            static(self.extent[axis])
-            begin = begin + size if begin < 0 else begin
-            self.begin[axis], self.stride[axis] = min(max(begin, 0), size), stride
-
-    @property
-    def axes(self) -> list[int]:
-        """Return the axes that it changes."""
-        return [
-            axis
-            for axis in sorted(self._named)
-            if self.extent[axis] != self.shape[axis] or self.begin[axis] or self.stride[axis] != 1
-        ]
-
-    def end(self, axis: int) -> int:
-        """Return where it ends along an axis that is cut: one past the last element."""
-        return self.begin[axis] + max((static(self.extent[axis]) - 1) * self.stride[axis] + 1, 0)
-
-    def is_followed_by(self, other: Slice, axis: int) -> bool:
-        """Tell whether `other` takes what comes next along `axis`, and the same of other axes."""
-        if not self.source.same_as(other.source) or axis not in self._named & other._named:
-            return False
-        if self.stride[axis] != 1 or other.stride[axis] != 1:
-            return False
-        cut = [a for a in {*self.axes, *other.axes} if a != axis]
-        return self.end(axis) == other.begin[axis] and all(
-            (self.begin[a], self.stride[a], self.extent[a])
-            == (other.begin[a], other.stride[a], other.extent[a])
-            for a in cut
-        )
-
-
-def sizes(value: relax.Expr) -> list[Dim]:
-    """Return the sizes of a tensor, as integers where they are static.
-
-    Raises:
-        Declined: If they are not known.
-    """
-    dims = getattr(getattr(value.ty, "shape", None), "values", None)
-    if dims is None:
-        raise Declined("a size is not known")
-    return [int(d) if isinstance(d, tirx.IntImm) else d for d in dims]
-
-
-def static(size: Dim) -> int:
-    """Return a size that is an integer.
-
-    Raises:
-        Declined: If it is symbolic.
-    """
-    if not isinstance(size, int):
-        raise Declined("a size is symbolic")
-    return size
-
-
-def _fields(arg: relax.Expr) -> list[relax.Expr]:
-    if not isinstance(arg, relax.Tuple):
-        raise Declined("its bounds are not known")
-    return list(arg.fields)
-
-
-def _number(value: relax.Expr) -> int:
-    number = getattr(value, "value", None)
-    if not isinstance(number, int):
-        raise Declined("its bounds are symbolic")
-    return number
-
-
-def make_slice(
-    x: relax.Expr, axes: list[int], begin: list[int], extent: list[Dim], stride: list[int]
-) -> relax.Expr:
-    """Return `extent[a]` elements along each of `axes`, from `begin[a]` on."""
-    counts = {a: static(extent[a]) for a in axes}
-    return R.strided_slice(
-        x,
-        axes,
-        [begin[a] for a in axes],
-        [begin[a] + (counts[a] - 1) * stride[a] + 1 if counts[a] else begin[a] for a in axes],
-        [stride[a] for a in axes],
-    )
 
 
 def _whole_slice(m: Match) -> relax.Expr:
@@ -130,7 +24,7 @@ def _slice_of_slice(m: Match) -> relax.Expr:
     inner = m.producer(m.root.args[0], "strided_slice")
     if inner is None:
         raise Declined("")
-    outer, first = Slice(m.root), Slice(inner)
+    outer, first = Slice(m.root, backwards=True), Slice(inner, backwards=True)
     rank = len(outer.shape)
     begin = [first.begin[a] + outer.begin[a] * first.stride[a] for a in range(rank)]
     stride = [first.stride[a] * outer.stride[a] for a in range(rank)]
@@ -185,7 +79,7 @@ def _concat_of_slices(m: Match) -> relax.Expr:
     axis = join_axis(m.root)
     runs: list[tuple[relax.Expr, list[Slice]]] = []  # a part, and the slices that it stands for
     for part in joined_parts(m, m.root):
-        cut = _cut(m, part)
+        cut = cut_of(m, part)
         before = runs[-1][1] if runs else []
         if cut is not None and before and before[-1].is_followed_by(cut, axis):
             m.producer(part, "strided_slice")
@@ -195,11 +89,12 @@ def _concat_of_slices(m: Match) -> relax.Expr:
             runs.append((part, [] if cut is None else [cut]))
     if all(len(cuts) < 2 for _, cuts in runs):
         raise Declined("")
-    parts = [part if len(cuts) < 2 else _merged(m, cuts, axis) for part, cuts in runs]
+    parts = [part if len(cuts) < 2 else merged_slice(m, cuts, axis) for part, cuts in runs]
     return parts[0] if len(parts) == 1 else m.emit(R.concat(parts, axis))
 
 
-def _cut(m: Match, part: relax.Expr) -> Slice | None:
+def cut_of(m: Match, part: relax.Expr) -> Slice | None:
+    """Return the slice that a value is, None where it is none or its bounds are symbolic."""
     call = m.scope.call_of(part)
     if call is None or m.scope.name_of(call) != "strided_slice":
         return None
@@ -209,7 +104,7 @@ def _cut(m: Match, part: relax.Expr) -> Slice | None:
         return None
 
 
-def _merged(m: Match, cuts: list[Slice], axis: int) -> relax.Expr:
+def merged_slice(m: Match, cuts: list[Slice], axis: int) -> relax.Expr:
     """Return one slice for several that follow each other, or the whole tensor."""
     first = cuts[0]
     extent = [*first.extent]
@@ -224,7 +119,7 @@ def _merged(m: Match, cuts: list[Slice], axis: int) -> relax.Expr:
 def _slice_first(m: Match) -> relax.Expr:
     """Slice the operands of an elementwise operator instead of its result."""
     inner = m.scope.call_of(m.root.args[0])
-    if inner is None or m.scope.name_of(inner) not in _ELEMENTWISE:
+    if inner is None or m.scope.name_of(inner) not in ELEMENTWISE:
         raise Declined("")
     m.producer(m.root.args[0], m.scope.name_of(inner))
     cut = Slice(m.root)
@@ -276,7 +171,7 @@ def joined_parts(m: Match, call: tvm.ir.Call) -> list[relax.Expr]:
     return list(made.fields)
 
 
-_ELEMENTWISE = frozenset(
+ELEMENTWISE = frozenset(
     """add subtract multiply divide maximum minimum power exp log sqrt rsqrt tanh sigmoid abs
     negative nn.relu nn.gelu nn.silu erf astype floor ceil round square logical_and logical_or
     logical_not""".split()

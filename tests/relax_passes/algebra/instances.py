@@ -162,6 +162,32 @@ def _sliced_product(b: Bench) -> relax.Expr:
     return R.strided_slice(product, [1], [0], [1])
 
 
+def _pieces(b: Bench) -> list[relax.Expr]:
+    x = b.param(2, 6, 3)
+    return [b.emit(R.strided_slice(x, [1], [at], [at + 2])) for at in (0, 2, 4)]
+
+
+def _mapped_parts(b: Bench) -> relax.Expr:
+    """Join each part with constants of its own, negate it, and join the parts again."""
+    join, negate = (R.logical_or, R.logical_not) if b.dtype == "bool" else (R.subtract, R.negative)
+    parts = [b.emit(join(part, b.const(1, 2, 3))) for part in _pieces(b)]
+    return R.concat([b.emit(negate(part)) for part in parts], 1)
+
+
+def _unbound_stack(b: Bench) -> relax.Expr:
+    joined = b.emit(R.concat([b.param(2, 3), b.param(2, 3), b.param(2, 3)], 1))
+    stacked = b.emit(R.reshape(joined, (2, 3, 3)))
+    return R.strided_slice(stacked, [1], [1], [2])
+
+
+def _split_of_map(b: Bench) -> relax.Expr:
+    joined = b.emit(R.concat([b.param(2, 3), b.param(4, 3)], 0))
+    other = b.param(3)
+    mapped = b.emit(R.logical_and(joined, other) if b.dtype == "bool" else R.add(joined, other))
+    part = b.emit(relax.TupleGetItem(b.emit(R.split(mapped, [2], 0)), 1))
+    return R.logical_not(part) if b.dtype == "bool" else R.negative(part)
+
+
 def _padded_twice(b: Bench) -> relax.Expr:
     return R.nn.pad(b.emit(R.nn.pad(b.param(2, 3), [1, 0, 0, 2])), [0, 1, 1, 1])
 
@@ -232,6 +258,7 @@ UNARY = {
 
 INSTANCES: dict[str, Instance] = {
     "divide_by_power_of_two": lambda b: R.divide(b.param(*b.shape), b.full(8.0)),
+    "divide_by_itself": lambda b: R.divide((y := b.emit(R.exp(b.param(*b.shape)))), y),
     "floor_divide_by_power_of_two": lambda b: R.floor_divide(b.param(*b.shape), b.full(8)),
     "floor_mod_by_power_of_two": lambda b: R.floor_mod(b.param(*b.shape), b.full(16)),
     "same_input_products": lambda b: _products(b, R.add, same_left=True),
@@ -263,6 +290,9 @@ INSTANCES: dict[str, Instance] = {
     "multiply_by_identity": _identity,
     "constant_matrices_meet": lambda b: R.matmul(
         b.emit(R.matmul(b.param(3, 5), b.const(5, 9))), b.const(9, 4)
+    ),
+    "stacked_layers": lambda b: R.matmul(
+        b.emit(R.add(b.emit(R.matmul(b.param(3, 5), b.const(5, 9))), b.const(9))), b.const(9, 4)
     ),
     "narrow_products_first": lambda b: R.matmul(
         b.emit(R.matmul(b.param(8, 8), b.param(8, 8))), b.param(8, 1)
@@ -344,10 +374,13 @@ INSTANCES: dict[str, Instance] = {
     "slice_of_pad": _sliced_pad,
     "concat_of_slices": _side_by_side,
     "slice_first": _sliced_join,
+    "map_of_parts": _mapped_parts,
+    "slice_of_viewed_concat": _unbound_stack,
+    "split_of_map": _split_of_map,
     "slice_rows_first": _sliced_product,
     "pad_of_pad": _padded_twice,
     "empty_pad": lambda b: R.nn.pad(b.param(3, 4), [0, 0, 0, 0]),
-    "flip_twice": lambda b: R.flip(b.emit(R.flip(b.param(3, 4), 1)), 1),
+    "flip_twice": lambda b: R.flip(b.emit(R.flip(b.emit(R.flip(b.param(3, 4), 1)), 0)), 1),
     **{
         f"{name}_of_transpose": _between_orders(getattr(R.nn, name))
         for name in ("softmax", "log_softmax")

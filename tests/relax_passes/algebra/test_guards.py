@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
+import tvm
 from tvm import relax
 
 from relax_passes.algebra.rewriter import Rewriter
 from relax_passes.algebra.rule_table import RULES
+from relax_passes.constant_values import constant_from
+from relax_passes.dead_bindings import remove_dead_bindings
 from tests.relax_passes.algebra.proofs import Bench, Instance
 
 R = relax.op
@@ -22,6 +27,18 @@ def split_and_swapped(b: Bench) -> relax.Expr:
 def split_elsewhere(b: Bench) -> relax.Expr:
     joined = b.emit(R.concat([b.param(2, 3), b.param(2, 3)], 1))
     return R.exp(b.emit(relax.TupleGetItem(b.emit(R.split(joined, [2], 1)), 0)))
+
+
+def _joined(b: Bench) -> relax.Expr:
+    return b.emit(R.concat([b.param(2, 3), b.param(2, 3)], 1))
+
+
+def _tanh_of_joined(b: Bench) -> relax.Expr:
+    return b.emit(R.tanh(_joined(b)))
+
+
+def _sum_of_joined(b: Bench) -> relax.Expr:
+    return b.emit(R.add(_joined(b), b.param(6)))
 
 
 def branches(second: Instance) -> Instance:
@@ -96,6 +113,45 @@ CASES: dict[str, tuple[str, str, Instance]] = {
     "a border that is cut off": (
         *("slice_of_pad", "a border is negative"),
         lambda b: R.strided_slice(b.emit(R.nn.pad(b.param(8), [-1, -1])), [0], [1], [4]),
+    ),
+    "zero over zero": (
+        *("divide_by_itself", "x may be zero, and 0 / 0 is NaN"),
+        lambda b: R.divide((x := b.emit(R.nn.relu(b.param(3)))), x),
+    ),
+    "layers around a bottleneck": (
+        *("stacked_layers", "the product of the weights is larger than both"),
+        lambda b: R.matmul(
+            b.emit(R.add(b.emit(R.matmul(b.param(2, 9), b.const(9, 3))), b.const(3))), b.const(3, 9)
+        ),
+    ),
+    "a shift of each row between layers": (
+        *("stacked_layers", "the shift is not one number for each column"),
+        lambda b: R.matmul(
+            b.emit(R.add(b.emit(R.matmul(b.param(2, 3), b.const(3, 9))), b.const(2, 1))),
+            b.const(9, 3),
+        ),
+    ),
+    "a hidden layer that others read": (
+        *("stacked_layers", "has another reader"),
+        lambda b: R.add(
+            (y := b.emit(R.add(b.emit(R.matmul(b.param(2, 3), b.const(3, 3))), b.const(3)))),
+            b.emit(R.matmul(y, b.const(3, 3))),
+        ),
+    ),
+    "a slice of half a part": (
+        *("slice_of_viewed_concat", "it takes no whole part of the concatenation"),
+        lambda b: R.strided_slice(
+            b.emit(R.reshape(b.emit(R.concat([b.param(2, 4), b.param(2, 4)], 1)), (2, 4, 2))),
+            *([1], [1], [3]),
+        ),
+    ),
+    "a split of a map elsewhere": (
+        *("split_of_map", "it splits elsewhere than it was joined"),
+        lambda b: R.exp(b.emit(relax.TupleGetItem(b.emit(R.split(_tanh_of_joined(b), [2], 1)), 0))),
+    ),
+    "a map that varies along the parts": (
+        *("split_of_map", "an operand varies along the joined axis"),
+        lambda b: R.exp(b.emit(relax.TupleGetItem(b.emit(R.split(_sum_of_joined(b), 2, 1)), 0))),
     ),
     "a division by zero": (
         *("divide_by_constant", "the divisor is zero or not finite"),
@@ -172,3 +228,67 @@ def test_stacked_windows_stay_where_composing_costs_more() -> None:
     rewriter = Rewriter(RULES)
     rewriter.rewrite(mod["main"])
     assert not rewriter.fired
+
+
+def parts_mapped(*functions: Callable[[relax.Expr], relax.Expr], axis: int = 1) -> Instance:
+    """Cut (2, 4) into columns 0 to 2 and 2 to 4, map each its own way, join them."""
+
+    def build(b: Bench) -> relax.Expr:
+        x = b.param(2, 4)
+        cuts = [b.emit(R.strided_slice(x, [1], [at], [at + 2])) for at in (0, 2)]
+        return R.concat([b.emit(f(part)) for f, part in zip(functions, cuts, strict=True)], axis)
+
+    return build
+
+
+ROW = constant_from(np.array([1.0, 2.0], "float32"))
+NOT_WHOLE: dict[str, Instance] = {
+    "two functions": parts_mapped(R.exp, R.tanh),
+    "two bounds": parts_mapped(lambda x: R.clip(x, 0.0, 1.0), lambda x: R.clip(x, 0.0, 2.0)),
+    "another axis": parts_mapped(R.exp, R.exp, axis=0),
+    "one operand for both": parts_mapped(lambda x: R.add(x, ROW), lambda x: R.add(x, ROW)),
+    "an operand that is no part": parts_mapped(
+        lambda x: R.add(x, relax.const(1.0, "float32")), lambda x: R.add(x, ROW)
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NOT_WHOLE)
+def test_parts_that_are_no_map_of_a_whole_stay(case: str) -> None:
+    bench = Bench(np.random.default_rng(0), "float32")
+    mod = bench.finish(NOT_WHOLE[case](bench)).module
+    rewriter = Rewriter([rule for rule in RULES if rule.name == "map_of_parts"])
+    rewriter.rewrite(mod["main"])
+    assert not rewriter.fired
+
+
+def test_a_whole_is_found_behind_a_chain_that_is_shared_at_every_step() -> None:
+    """Each step reads the one before twice: looking at both operands apart would double it."""
+    bench = Bench(np.random.default_rng(0), "float32")
+    x = bench.param(2, 4)
+    parts = [bench.emit(R.strided_slice(x, [1], [at], [at + 2])) for at in (0, 2)]
+    for _ in range(30):
+        parts = [bench.emit(R.multiply(part, part)) for part in parts]
+    mod = bench.finish(R.concat(parts, 1)).module
+    rewriter = Rewriter([rule for rule in RULES if rule.name == "map_of_parts"])
+    assert count_calls(rewriter.rewrite(mod["main"])) == 30
+
+
+def count_calls(func: relax.Function) -> int:
+    """Return how many operators are left that anything reads."""
+    func = func.with_attr("global_symbol", "main")
+    live = remove_dead_bindings(tvm.IRModule({"main": func}))["main"]
+    return sum(len(block.bindings) for block in live.body.blocks)
+
+
+def test_a_slice_backwards_of_one_backwards_is_the_tensor() -> None:
+    bench = Bench(np.random.default_rng(0), "float32")
+    first = bench.emit(R.strided_slice(bench.param(5, 4), [0], [4], [-6], [-1]))
+    mod = bench.finish(R.strided_slice(first, [0], [4], [-6], [-1])).module
+    rewriter = Rewriter(RULES)
+    assert count_calls(rewriter.rewrite(mod["main"])) == 1  # the name of the result
+    bench = Bench(np.random.default_rng(0), "float32")
+    first = bench.emit(R.strided_slice(bench.param(7), [0], [6], [-8], [-2]))
+    mod = bench.finish(R.strided_slice(first, [0], [1], [4])).module
+    rewriter.rewrite(mod["main"])
+    assert rewriter.fired["slice_of_slice"] == 2  # 4, 2, 0 of 6, 4, 2, 0
