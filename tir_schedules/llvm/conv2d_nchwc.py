@@ -24,6 +24,7 @@ from tir_schedules.blocks import (
     vectorize_lane,
 )
 from tir_schedules.llvm.conv_tile import ConvSizes, choose_conv_tile
+from tir_schedules.llvm.prefetch_panel import mark_prefetch
 from tir_schedules.llvm.register_tile import (
     PARALLEL_FMAS,
     anchored_rule,
@@ -183,7 +184,7 @@ def _tile(sch: s_tir.Schedule, anchor: SBlockRV, epilogue: SBlockRV, machine: Ma
     task = sch.fuse(batch, part, panel)
     if work >= PARALLEL_FMAS and machine.cores > 1:
         sch.parallel(task)
-    sch.set_scope(anchor, 0, "local")
+    sch.set_scope(anchor, 0, "global")
     sch.unroll(col)
     sch.unroll(row)
     sch.vectorize(lane)
@@ -196,6 +197,8 @@ def _tile(sch: s_tir.Schedule, anchor: SBlockRV, epilogue: SBlockRV, machine: Ma
             sch.unroll(sch.get_loops(stage)[-1])
     init = sch.decompose_reduction(anchor, ci)
     vectorize_lane(sch, init, tile)
+    elements = points(extents(sch, [row, ci, ky, kx, *steps, lane]))
+    mark_prefetch(sch, anchor, tile=tile, steps=steps[0], elements=elements, machine=machine)
 
 
 RULE = anchored_rule("conv2d_nchwc", TAG, _tile)

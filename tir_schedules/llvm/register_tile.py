@@ -23,6 +23,7 @@ from tir_schedules.blocks import (
     rule_tag,
 )
 from tir_schedules.llvm.elementwise import schedule_map
+from tir_schedules.llvm.prefetch_panel import insert_prefetches, mark_prefetch
 from tir_schedules.machine import Machine
 from tir_schedules.rule import Decline, Rule
 
@@ -97,7 +98,7 @@ def anchored_rule(name: str, tag: str, tile: Tiler) -> Rule:
         anchor = anchor_of(sch, tag)
         tile(sch, anchor, prepare_epilogue(sch, anchor), machine)
         finish_stages(sch, machine)
-        return sch
+        return insert_prefetches(sch, anchor)
 
     return Rule(name, schedule)
 
@@ -177,12 +178,18 @@ def unroll_channels(sch: s_tir.Schedule, loop: LoopRV) -> list[LoopRV]:
 
 
 def register_tile(
-    sch: s_tir.Schedule, anchor: SBlockRV, epilogue: SBlockRV, machine: Machine
+    sch: s_tir.Schedule,
+    anchor: SBlockRV,
+    epilogue: SBlockRV,
+    machine: Machine,
+    *,
+    prefetch: bool = False,
 ) -> LoopRV:
     """Tile `anchor` over (batch..., row blocks, panels, tiles) and compute `epilogue` at the tile.
 
     A block of rows fits half the L2 cache, so a panel and the rows it meets stay near; the
-    blocks, panels and batches are spread over the cores.
+    blocks, panels and batches are spread over the cores. `prefetch` fetches the next panel of
+    weights meanwhile; it takes a right operand that is stored panel after panel.
 
     Returns the loop over panels (fused with batches and row blocks).
     """
@@ -205,7 +212,7 @@ def register_tile(
     work = points([*extents(sch, [fused]), row_count, k_count, tile.cols])
     if work >= PARALLEL_FMAS and machine.cores > 1:
         sch.parallel(fused)
-    sch.set_scope(anchor, 0, "local")
+    sch.set_scope(anchor, 0, "global")
     sch.unroll(unrolled)
     sch.unroll(row)
     sch.vectorize(lane)
@@ -215,6 +222,9 @@ def register_tile(
     *_, init_row, init_lane = sch.get_loops(init)
     sch.unroll(init_row)
     sch.vectorize(init_lane)
+    if prefetch and k_count is not None:
+        elements = k_count * tile.cols
+        mark_prefetch(sch, anchor, tile=tiles, steps=step, elements=elements, machine=machine)
     return fused
 
 

@@ -16,6 +16,7 @@ from tir_schedules.blocks import (
     vectorize_lane,
     vectorize_wide,
 )
+from tir_schedules.llvm.prefetch_panel import insert_prefetches, mark_prefetch
 from tir_schedules.llvm.register_tile import (
     PARALLEL_FMAS,
     anchor_of,
@@ -41,7 +42,7 @@ def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
     _products(sch, anchor, machine)
     _pixels(sch, last, size - TAPS + 1, machine)
     finish_stages(sch, machine)
-    return sch
+    return insert_prefetches(sch, anchor)
 
 
 def _join_epilogue(sch: s_tir.Schedule) -> SBlockRV:
@@ -101,7 +102,7 @@ def _points(sch: s_tir.Schedule, machine: Machine) -> None:
 def _products(sch: s_tir.Schedule, anchor: SBlockRV, machine: Machine) -> None:
     """Multiply at each point, as a 1x1 convolution over the tiles."""
     notes = sch.get(anchor).annotations
-    result = sch.cache_write(anchor, 0, "local")
+    result = sch.cache_write(anchor, 0, "global")
     y, x, image, block, tile, lane, ci, cb = sch.get_loops(anchor)
     panel, row = sch.split(block, [None, int(notes["tile_blocks"])])
     part, group, col = sch.split(tile, [None, int(notes["task_tiles"]), int(notes["tile_pixels"])])
@@ -116,6 +117,8 @@ def _products(sch: s_tir.Schedule, anchor: SBlockRV, machine: Machine) -> None:
     vectorize_lane(sch, result, group)
     init = sch.decompose_reduction(anchor, ci)
     vectorize_lane(sch, init, group)
+    elements = points(extents(sch, [row, ci, *steps, lane]))
+    mark_prefetch(sch, anchor, tile=group, steps=steps[0], elements=elements, machine=machine)
 
 
 def _pixels(sch: s_tir.Schedule, last: SBlockRV, outputs: int, machine: Machine) -> None:
