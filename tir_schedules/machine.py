@@ -10,6 +10,8 @@ from typing import Any
 import tvm
 from tvm.target import Target, codegen
 
+from tir_schedules.gpu import Gpu
+
 _DTYPE_BYTES = {"float64": 8, "int64": 8, "float16": 2, "bfloat16": 2, "int8": 1, "uint8": 1}
 
 
@@ -31,6 +33,7 @@ class Machine:
     cores: int
     fma_units: int = 2
     has_fma: bool = True
+    gpu: Gpu | None = None  # of a GPU
 
     def lanes(self, dtype: str = "float32") -> int:
         """Return how many `dtype` elements one vector register holds."""
@@ -40,7 +43,9 @@ class Machine:
     def from_target(target: Target) -> Machine:
         """Model the processor that `target` names; unknown fields take conservative values."""
         if target.kind.name == "cuda":
-            return Machine("cuda", "cuda", 128, 255, 49152, 40 << 20, 0, 108)
+            gpu = Gpu.from_arch(str(target.attrs.get("arch", "sm_80")))
+            caches = (49152, gpu.l2_bytes, 0)
+            return Machine("cuda", "cuda", 128, 255, *caches, gpu.multiprocessors, gpu=gpu)
         cores = int(target.attrs.get("num-cores", 0)) or os.cpu_count() or 1
         triple = str(target.attrs.get("mtriple", ""))
         if triple.startswith(("aarch64", "arm64")):

@@ -22,11 +22,12 @@ class Rule:
     """A named schedule rule.
 
     `apply(func, machine)` returns the schedule of the whole function (its function is called
-    `main`), or raises `Decline(reason)`. Any other exception also counts as a decline.
+    `main`) or the scheduled function itself, or raises `Decline(reason)`. Any other exception also
+    counts as a decline.
     """
 
     name: str
-    apply: Callable[[PrimFunc, Machine], s_tir.Schedule]
+    apply: Callable[[PrimFunc, Machine], s_tir.Schedule | PrimFunc]
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,8 @@ def apply_rules(func: PrimFunc, machine: Machine, rules: Iterable[Rule]) -> Sche
     declined: list[tuple[str, str]] = []
     for rule in rules:
         try:
-            scheduled = rule.apply(func, machine).mod["main"]
+            applied = rule.apply(func, machine)
+            scheduled = applied if isinstance(applied, PrimFunc) else applied.mod["main"]
         except Decline as reason:
             declined.append((rule.name, str(reason)))
         except Exception as fault:  # a rule may never abort a build: its fault is its reason

@@ -12,11 +12,13 @@ from tests.cuda.ptxas import SM_80
 Shape = Sequence[int | str]
 
 
-def fused_function(emit: Callable[..., relax.Expr], shapes: Sequence[Shape]) -> tirx.PrimFunc:
-    """Return what TVM's legalization and fusion make of float32 tensors; names are symbols."""
+def fused_function(
+    emit: Callable[..., relax.Expr], shapes: Sequence[Shape], dtype: str = "float32"
+) -> tirx.PrimFunc:
+    """Return what TVM's legalization and fusion make of tensors of one type; names are symbols."""
     symbols = {d: tirx.Var(d, "int64") for shape in shapes for d in shape if isinstance(d, str)}
     params = [
-        relax.Var(f"x{at}", R.Tensor(tuple(symbols.get(d, d) for d in shape), "float32"))
+        relax.Var(f"x{at}", R.Tensor(tuple(symbols.get(d, d) for d in shape), dtype))
         for at, shape in enumerate(shapes)
     ]
     builder = relax.BlockBuilder()

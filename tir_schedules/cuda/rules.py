@@ -7,10 +7,18 @@ from tir_schedules.rule import Rule
 
 def cuda_rules() -> list[Rule]:
     """Return the rules in the order they are asked; the last one takes anything."""
-    from tir_schedules.cuda import contraction, elementwise, fallback, reduction, row_kernel
+    from tir_schedules.cuda import (
+        contraction,
+        elementwise,
+        fallback,
+        reduction,
+        row_kernel,
+        tensor_core_matmul,
+    )
 
     return [
         elementwise.RULE,
+        tensor_core_matmul.RULE,  # products and convolutions of 16-bit floats
         contraction.RULE,  # matrix products and convolutions as tiles in shared memory
         row_kernel.RULE,  # softmax, norms, long reductions: one block of threads a row
         reduction.RULE,  # pooling, depthwise convolution, short reductions: one thread a result

@@ -14,7 +14,7 @@ HEADERS = HERE / "include"
 _FLAGS = ["-std=c++20", "-w", "-O1", "-ffp-contract=off", "-fno-strict-aliasing"]
 _FLAGS += ["-fno-threadsafe-statics", "-fvisibility=hidden", "-fPIC"]
 # Accesses are counted as wide as the source has them: aggregates must stay whole.
-_CHECKED_FLAGS = ["-fsanitize=thread", "-DEMULATOR_CHECKED", "-fno-tree-sra", "-fno-ipa-sra"]
+_CHECKED_FLAGS = ["-fsanitize=thread", "-DEMULATOR_CHECKED", "-Og", "-fno-tree-sra"]
 
 _DYNAMIC_SHARED = re.compile(r"extern\s+__shared__\s+(?:__align__\(\d+\)\s+)?(\w+)\s+(\w+)\[\];")
 _KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\(([^)]*)\)")

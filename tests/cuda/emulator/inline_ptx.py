@@ -138,6 +138,23 @@ def _multiply(instruction: Instruction) -> str:
     )
 
 
+def _load_shared(instruction: Instruction) -> str:
+    kind, registers = _register_type(instruction), instruction.operands[0]
+    kept = " ".join(f"{register} = ptx_r[{at}];" for at, register in enumerate(registers))
+    call = f"emulator::load_shared(ptx_r, {instruction.only(1)}, sizeof ptx_r);"
+    return f"{{ {kind} ptx_r[{len(registers)}]; {call} {kept} }}"
+
+
+def _store_shared(instruction: Instruction) -> str:
+    kind, registers = _register_type(instruction), ", ".join(instruction.operands[1])
+    call = f"emulator::store_shared({instruction.only(0)}, ptx_r, sizeof ptx_r);"
+    return f"{{ {kind} ptx_r[] = {{{registers}}}; {call} }}"
+
+
+def _register_type(instruction: Instruction) -> str:
+    return "float" if instruction.name.endswith("f32") else "unsigned"
+
+
 def _copy_async(instruction: Instruction) -> str:
     to, source, size = (instruction.only(at) for at in range(3))
     read = instruction.only(3) if len(instruction.operands) > 3 else size
@@ -149,6 +166,8 @@ _CALLS: list[tuple[re.Pattern[str], Callable[[Instruction], str]]] = [
         re.compile(r"ldmatrix\.sync\.aligned\.m8n8\.x\d(\.trans)?\.shared(::cta)?\.b16"),
         _load_matrices,
     ),
+    (re.compile(r"ld\.shared\.(v[24]\.)?[fbu]32"), _load_shared),
+    (re.compile(r"st\.shared\.(v[24]\.)?[fbu]32"), _store_shared),
     (re.compile(r"mma\.sync\.aligned\."), _multiply),
     (re.compile(r"cp\.async\.c[ag]\.shared(::cta)?\.global"), _copy_async),
     (re.compile(r"cp\.async\.commit_group"), lambda i: "emulator::commit_copies();"),

@@ -35,6 +35,7 @@
 #include "traffic.hpp"
 #include "access_hooks.hpp"
 #include "warp_operations.hpp"
+#include "shared_access.hpp"
 #include "async_copy.hpp"
 #include "tensor_core.hpp"
 #include "launch.hpp"

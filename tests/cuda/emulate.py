@@ -1,0 +1,92 @@
+"""Run a scheduled function under the emulator: its kernels, one after the other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import tvm_ffi
+from tvm import tirx
+from tvm.tirx import PrimFunc
+
+from tests.cuda.emulator.compile_kernel import kernel_parameters
+from tests.cuda.emulator.launch import Grid, Traffic, launch
+
+_DIMENSIONS = ("x", "y", "z")
+
+
+def launch_grid(func: PrimFunc, sizes: Mapping[str, int] | None = None) -> Grid:
+    """Return how a function with one kernel, its threads written out, is launched.
+
+    Args:
+        func: A function whose threads are `launch_thread` statements.
+        sizes: The values of its symbolic sizes.
+    """
+    extents: dict[str, int] = {}
+    shared = [0]
+
+    def visit(stmt: tirx.AttrStmt) -> None:
+        if stmt.attr_key == "thread_extent":
+            extents[str(stmt.node.thread_tag)] = _value(stmt.value, sizes or {})
+
+    def allocate(stmt: tirx.AllocBuffer) -> None:
+        buffer = stmt.buffer
+        if str(buffer.scope()) == "shared.dyn":
+            shared[0] += int(np.prod([int(s) for s in buffer.shape])) * _bytes(buffer.dtype)
+
+    tvm_ffi.structural_walk(
+        func.body, [(tirx.AttrStmt, visit), (tirx.AllocBuffer, allocate)], order="pre"
+    )
+    blocks = [extents.get(f"blockIdx.{d}", 1) for d in _DIMENSIONS]
+    threads = [extents.get(f"threadIdx.{d}", 1) for d in _DIMENSIONS]
+    return Grid(blocks, threads, shared[0])
+
+
+def run_kernel(
+    func: PrimFunc,
+    source: str,
+    arrays: Sequence[np.ndarray],
+    *,
+    kernel: str = "main_kernel",
+    sizes: Mapping[str, int] | None = None,
+    checked: bool = True,
+    backward: bool = False,
+) -> Traffic:
+    """Run the one kernel of a function on arrays in the order of its parameters.
+
+    Args:
+        func: The scheduled function, as `launch_grid` wants it.
+        source: Its CUDA C, which a test may have broken.
+        arrays: Inputs and results, in the order of the parameters.
+        kernel: The kernel's name in the source.
+        sizes: The values of symbolic sizes, by name.
+        checked: As in `launch`.
+        backward: As in `launch`.
+    """
+    buffers = [p for p in func.params if hasattr(p, "shape")]
+    given: dict[str, np.ndarray | int] = dict(sizes or {})
+    given |= {f"{_identifier(p.name)}_ptr": a for p, a in zip(buffers, arrays, strict=True)}
+    missing = set(kernel_parameters(source)[kernel]) - set(given)
+    assert not missing, f"the kernel takes {missing}, known are {sorted(given)}"
+    grid = launch_grid(func, sizes)
+    return launch(source, kernel, grid, given, checked=checked, backward=backward)
+
+
+def _value(extent: tirx.Expr, sizes: Mapping[str, int]) -> int:
+    def known(var: tirx.Var) -> tirx.Expr:
+        return tirx.IntImm(var.ty.dtype, sizes[var.name])
+
+    from tvm.sym import Analyzer
+
+    return int(Analyzer().simplify(tvm_ffi.structural_map(extent, (tirx.Var, known))))
+
+
+def _bytes(dtype: object) -> int:
+    digits = re.search(r"\d+", str(dtype))
+    assert digits is not None
+    return int(digits[0]) // 8
+
+
+def _identifier(name: str) -> str:
+    return re.sub(r"\W", "_", name)

@@ -1,0 +1,24 @@
+// ld.shared and st.shared: 32-bit registers, one or a vector of them.
+#pragma once
+#include "fibers.hpp"
+#include "shadow_memory.hpp"
+#include "traffic.hpp"
+
+namespace emulator {
+
+static EMULATOR_UNCHECKED void load_shared(void* registers, unsigned address, unsigned bytes) {
+  const char* from = from_window(address, bytes);
+  shadow_access(from, bytes, false);
+  traffic_access(from, bytes, false, __builtin_return_address(0));
+  memcpy(registers, from, bytes);
+}
+
+static EMULATOR_UNCHECKED void store_shared(unsigned address, const void* registers,
+                                            unsigned bytes) {
+  char* to = from_window(address, bytes);
+  shadow_access(to, bytes, true);
+  traffic_access(to, bytes, true, __builtin_return_address(0));
+  memcpy(to, registers, bytes);
+}
+
+}  // namespace emulator

@@ -1,0 +1,165 @@
+"""Products on Tensor Cores under the emulator: numbers, counts, and the faults of broken ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from tvm.target import Target
+from tvm.tirx import PrimFunc
+
+from tests.cuda.emulate import run_kernel
+from tests.cuda.emulator.launch import Fault, Traffic
+from tests.cuda.products import Case, convolution, matmul
+from tests.cuda.ptxas import cuda_source, kernel_usage
+from tests.cuda.static_counts import count_instructions
+from tir_schedules import Machine, schedule_func
+from tir_schedules.cuda import shared_tile
+from tir_schedules.cuda.tensor_core_matmul import match_product, write_kernel
+from tir_schedules.cuda.tile_choice import TILES, Tile, choose_tile
+
+RULE = "tensor_core_matmul"
+ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90")
+SMALL = Tile(32, 32, 32, 16, 16)  # two by two warps, and little code
+WIDE = Tile(32, 64, 32, 32, 32)  # two warps, each with several rows and columns of `mma`
+CASES = {
+    "whole_tiles": (matmul(64, 64, 128), WIDE),
+    "ragged": (matmul(37, 72, 40), SMALL),
+    "odd_columns": (matmul(33, 45, 48, transposed="b"), SMALL),
+    "transposed_bfloat16": (matmul(40, 64, 72, transposed="ab", dtype="bfloat16"), SMALL),
+    "batch_of_any_rows": (matmul(45, 40, 24, batch=2, epilogue=False, symbolic=True), SMALL),
+    "strided_convolution": (convolution(7, 16, 40, 3, stride=2), SMALL),
+}
+_BARRIER, _WAIT = "__syncthreads();", "wait_group_async_wait_group_1();"
+BROKEN = {  # what of `whole_tiles` is replaced by what, and what is found then
+    "no_barrier_before_reading": (_BARRIER, ";", 0, "race|in flight|never written"),
+    "no_barrier_before_epilogue": (_BARRIER, ";", 1, "race"),
+    "no_wait": ("tvm_builtin_ptx_cp_async_" + _WAIT, ";", 0, "in flight"),
+    "reads_past_a_row": ("(&(a_ptr[(", "(&(a_ptr[8192 + (", 0, "outside a buffer"),
+}
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """Functions, and one CUDA file with the kernels of all of them and of broken ones."""
+
+    functions: dict[str, PrimFunc]
+    source: str
+
+    def run(self, name: str, case: Case, kernel: str = "", backward: bool = False) -> Traffic:
+        """Run a kernel and compare it with NumPy."""
+        inputs, result = case.inputs(), case.empty()
+        traffic = run_kernel(
+            self.functions[name],
+            self.source,
+            [*inputs, result],
+            kernel=kernel or f"{name}_kernel",
+            sizes=case.sizes,
+            backward=backward,
+        )
+        assert case.error(inputs, result) < (1e-2 if case.dtype == "bfloat16" else 2e-3)
+        return traffic
+
+
+def scheduled(case: Case, tile: Tile) -> PrimFunc:
+    return write_kernel(case.func, match_product(case.func), tile)
+
+
+@pytest.fixture(scope="module")
+def kernels() -> Kernels:
+    """Schedule all cases and compile them at once: g++ runs for seconds."""
+    functions = {name: scheduled(case, tile) for name, (case, tile) in CASES.items()}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shared_tile, "swizzled", lambda row, chunk, chunks, *_: row * chunks + chunk)
+        functions["unswizzled"] = scheduled(*CASES["whole_tiles"])
+    source = cuda_source(functions)
+    begin = source.rindex('extern "C" __global__', 0, source.rindex("whole_tiles_kernel"))
+    whole = source[begin:].split('extern "C" __global__')[1]
+    for name, (old, new, number, _) in BROKEN.items():
+        parts = whole.split(old)
+        assert len(parts) > number + 1, f"{old} is not there"
+        broken = old.join(parts[: number + 1]) + new + old.join(parts[number + 1 :])
+        broken = broken.replace("whole_tiles_kernel", name)
+        source += f'\nextern "C" __global__{broken}'
+    return Kernels(functions, source)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_numbers_and_no_bank_conflict(name: str, kernels: Kernels) -> None:
+    for backward in (False, True):
+        assert kernels.run(name, CASES[name][0], backward=backward).bank_conflicts == 0
+
+
+def test_counts_of_a_small_product(kernels: Kernels) -> None:
+    """64 x 64 x 128: the fewest `mma`, and little more than the tiles' own bytes."""
+    case, tile = CASES["whole_tiles"]
+    traffic = kernels.run("whole_tiles", case)
+    assert traffic.matrix_instructions == 64 * 64 * 128 // (16 * 8 * 16)
+    operands = 2 * 64 * 64 * 128 * (tile.rows + tile.columns) // (tile.rows * tile.columns)
+    assert traffic.global_read_bytes <= 1.15 * (operands + 2 * 64 * 64 + 2 * 64)
+    assert traffic.global_written_bytes == 2 * 64 * 64
+
+
+def test_without_the_swizzle_banks_conflict(kernels: Kernels) -> None:
+    assert kernels.run("unswizzled", CASES["whole_tiles"][0]).bank_conflicts > 100
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_kernels_are_caught(name: str, kernels: Kernels) -> None:
+    with pytest.raises(Fault, match=BROKEN[name][3]):
+        kernels.run("whole_tiles", CASES["whole_tiles"][0], kernel=name)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_counts_of_4096_cubed(arch: str) -> None:
+    n = 4096
+    target = Target({"kind": "cuda", "arch": arch})
+    case = matmul(n, n, n, epilogue=False)
+    result = schedule_func(case.func, target)
+    assert result.rule == RULE
+    gpu = Machine.from_target(target).gpu
+    assert gpu is not None
+    tile = choose_tile(n, n, n, 1, gpu)
+    assert tile.stages >= 3
+    assert tile.shared_bytes <= gpu.block_shared_bytes
+    counts = count_instructions(result.func)
+    assert counts["mma"] == 32 * n**3 // (16 * 8 * 16)  # 32 lanes take part in each
+    minimum = 2 * n**3 * (tile.rows + tile.columns) // (tile.rows * tile.columns)
+    assert 16 * counts["cp_async_cg"] <= 1.15 * minimum
+    assert counts["cp_async_cg"] * 16 >= minimum
+
+
+def test_the_model_prefers_tiles_that_fit() -> None:
+    for arch in ARCHS:
+        gpu = Machine.from_target(Target({"kind": "cuda", "arch": arch})).gpu
+        assert gpu is not None
+        large, narrow = choose_tile(4096, 4096, 4096, 1, gpu), choose_tile(8, 4096, 4096, 1, gpu)
+        assert large.rows * large.columns >= 128 * 64
+        assert narrow.rows <= 32
+        for tile in (large, narrow):
+            assert tile.shared_bytes <= gpu.block_shared_bytes
+            assert gpu.blocks_together(tile.threads, tile.registers, tile.shared_bytes) >= 1
+
+
+def test_others_are_declined_with_a_reason() -> None:
+    def reason(case: Case, arch: str = "sm_80") -> str:
+        result = schedule_func(case.func, Target({"kind": "cuda", "arch": arch}))
+        assert result.rule != RULE
+        return dict(result.declined)[RULE]
+
+    assert "float32" in reason(matmul(64, 64, 64, dtype="float32", epilogue=False))
+    assert "chunks" in reason(matmul(64, 45, 64))  # rows of B begin anywhere
+    assert "sm_80" in reason(matmul(64, 64, 64), "sm_75")
+
+
+def test_tiles_do_not_spill(nvcc: str) -> None:
+    """At 4096^3, every other tile of the list: registers as the model has them, or fewer."""
+    case = matmul(4096, 4096, 4096)
+    names = {f"tile_{at}": tile for at, tile in enumerate(TILES[::2])}
+    usage = kernel_usage(
+        nvcc, cuda_source({name: scheduled(case, tile) for name, tile in names.items()})
+    )
+    for name, tile in names.items():
+        used = usage[f"{name}_kernel"]
+        assert used.spills == used.stack == 0
+        assert used.registers <= min(tile.registers, 65536 // tile.threads, 255), tile

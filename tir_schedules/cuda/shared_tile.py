@@ -1,0 +1,116 @@
+"""Tiles of a matrix in shared memory: laid out without bank conflicts, filled asynchronously.
+
+A tile is kept as it lies in global memory: rows of 16-byte chunks. Eight rows of one chunk column,
+which one `ldmatrix` phase reads, would lie on the same banks; so the chunks of each row are
+permuted by an exclusive or with the row's number (the swizzle of CUTLASS's `Swizzle` layouts).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx import Expr
+from tvm.tirx.script import builder as T
+
+from tir_schedules.cuda.product_operands import Operand
+
+CHUNK_BYTES = 16
+_BANK_BYTES = 128  # of all banks together
+
+
+def swizzled(row: Expr, chunk: Expr, chunks: int, chunk_bytes: int = CHUNK_BYTES) -> Expr:
+    """Return where chunk `chunk` of row `row` lies, in chunks, in a tile `chunks` wide.
+
+    As many neighbouring rows as fill all banks once keep their order; the next ones are permuted
+    otherwise. `chunks` is a power of two, or a multiple of those that fill all banks.
+    """
+    line = _BANK_BYTES // chunk_bytes
+    permuted = min(chunks, line)
+    turn = tirx.floormod(tirx.floordiv(row, max(1, line // chunks)), permuted)
+    return row * chunks + tirx.bitwise_xor(chunk, turn)
+
+
+@dataclass(frozen=True)
+class SharedTile:
+    """One operand's part of a pipeline stage.
+
+    `outer` rows (or columns) of the product by `depth` steps, of 2-byte elements. `along_steps`
+    tells that steps lie side by side in memory; a row of the tile is then one outer index, else
+    one step.
+    """
+
+    operand: Operand
+    outer: int
+    depth: int
+    along_steps: bool
+
+    @property
+    def elements(self) -> int:
+        """Return how many elements the tile has."""
+        return self.outer * self.depth
+
+    @property
+    def chunks(self) -> int:
+        """Return how many chunks of eight elements a row of the tile has."""
+        return (self.depth if self.along_steps else self.outer) // 8
+
+    def fill(
+        self,
+        memory: Any,
+        base: Expr,
+        where: tuple[Expr, Expr, Expr],
+        limits: tuple[Expr | int, int] | None,
+        thread: Expr,
+        threads: int,
+    ) -> None:
+        """Emit the copies by which all threads of a block fetch the tile.
+
+        Args:
+            memory: The shared buffer.
+            base: Where in it the tile begins, in elements.
+            where: Batch, and the first outer index and step of the tile.
+            limits: How many outer indices and steps there are; zeros are copied beyond. None
+                where the tile always lies within.
+            thread: The number of the thread in its block.
+            threads: How many there are.
+        """
+        batch, first_outer, first_step = where
+        for at in range(self.elements // 8 // threads):
+            number = thread + at * threads
+            row = tirx.floordiv(number, self.chunks)
+            chunk = tirx.floormod(number, self.chunks)
+            outer, step = (row, chunk * 8) if self.along_steps else (chunk * 8, row)
+            outer, step = first_outer + outer, first_step + step
+            load, condition = self.operand.locate(batch, outer, step)
+            if limits is not None:
+                inside = tirx.all(outer < limits[0], step < limits[1])
+                condition = inside if condition is None else tirx.all(inside, condition)
+            target = memory.ptr_to([base + swizzled(row, chunk, self.chunks) * 8])
+            source = load.source.ptr_to(list(load.indices))
+            copy = T.ptx["cp.async.cg.shared.global.L2::128B"]
+            if condition is None:
+                T.evaluate(copy(target, source, CHUNK_BYTES))
+            else:
+                size = tirx.Select(condition, tirx.const(16, "uint32"), tirx.const(0, "uint32"))
+                T.evaluate(copy(target, source, CHUNK_BYTES, size))
+
+    def fragment(
+        self, memory: Any, base: Expr, outer: Expr, step: int, lane: Expr, outer_first: bool
+    ) -> tuple[str, Expr]:
+        """Return the `ldmatrix` that loads 16 outer indices by 16 steps, and a lane's address.
+
+        The four 8 x 8 matrices come in the order (0, 0), (1, 0), (0, 1), (1, 1) of outer and step
+        blocks where `outer_first`, as the left operand of `mma` wants them, else transposed.
+        """
+        matrix, line = tirx.floordiv(lane, 8), tirx.floormod(lane, 8)
+        inner, other = tirx.floormod(matrix, 2), tirx.floordiv(matrix, 2)
+        outer_block, step_block = (inner, other) if outer_first else (other, inner)
+        if self.along_steps:
+            row, chunk = outer + outer_block * 8 + line, step // 8 + step_block
+        else:
+            row, chunk = step + step_block * 8 + line, tirx.floordiv(outer, 8) + outer_block
+        address = memory.ptr_to([base + swizzled(row, chunk, self.chunks) * 8])
+        trans = "" if self.along_steps else ".trans"
+        return f"ldmatrix.sync.aligned.m8n8.x4{trans}.shared.b16", address
