@@ -91,5 +91,6 @@ class _Decompose(CallRewriter):
         shift = emit(op.negative(emit(op.multiply(mean, scale))))
         if attrs.center:
             shift = emit(op.add(beta, shift))
-        shape = [int(v.ty.shape.values[0]) if a == -1 else 1 for v, a in ((var, a) for a in along)]
+        channels = var.ty.shape.values[0]
+        shape = relax.ShapeExpr([channels if size == -1 else 1 for size in along])
         return emit(op.reshape(scale, shape)), emit(op.reshape(shift, shape))

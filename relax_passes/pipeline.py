@@ -56,6 +56,7 @@ from relax_passes.split_transposed_batch import split_transposed_batch
 from relax_passes.verify import verify_import, verify_phase
 from relax_passes.view_before_slice import view_before_slice
 from relax_passes.widen_half_precision import widen_half_precision
+from relax_passes.widen_indices import widen_indices
 
 OnPhase = Callable[[str, int, int], None]
 OnPass = Callable[[str], None]
@@ -218,7 +219,13 @@ def default_pipeline() -> Pipeline:
                 simplify_views,
                 eliminate_dead_code,
             ),
-            "lower": (drop_index_checks, lower_operators, guard_float_sums, eliminate_dead_code),
+            "lower": (
+                drop_index_checks,
+                lower_operators,
+                widen_indices,
+                guard_float_sums,
+                eliminate_dead_code,
+            ),
             "fuse": (duplicate_cheap_producers, elide_copies, fuse_operators, fuse_siblings),
             "schedule": (name_sizes, schedule_kernels),
             "memory": (order_bindings, plan_memory, check_sizes),

@@ -20,7 +20,7 @@ from frontends.imported_model import ImportedModel, TensorSpec
 from relaxc.artifact import Metadata, installed_tvm_version, isa_features
 from relaxc.buckets import Buckets, entry_name, fix_sizes, name_buckets, split_buckets
 from relaxc.compiled_model import CompiledModel
-from relaxc.errors import CompileError, InvalidModel, RelaxcError
+from relaxc.errors import CompileError, InvalidInput, InvalidModel, RelaxcError
 from relaxc.options import check_options, is_onnx, is_torch, prepare_dump_dir
 from relaxc.progress import Progress, phase_progress
 from relaxc.report import Report
@@ -137,8 +137,9 @@ def import_source(
     """Turn any supported source into a Relax graph.
 
     Raises:
-        InvalidInput: If `dynamic_shapes` does not fit an ONNX model's inputs.
-        InvalidModel: If the source is of no supported kind, missing, unreadable or malformed.
+        InvalidInput: If the source is of no supported kind, or `dynamic_shapes` does not fit an
+            ONNX model's inputs.
+        InvalidModel: If the source is missing, unreadable or malformed.
         UnsupportedOperator: If it uses operators that relaxc does not know.
     """
     if isinstance(source, tvm.IRModule):
@@ -158,7 +159,7 @@ def import_source(
         return import_torch(
             source, example_inputs, dynamic_shapes=dynamic_shapes, keep_params=keep_params
         )
-    raise InvalidModel(
+    raise InvalidInput(
         "expected a path, an onnx.ModelProto, a torch.nn.Module, an ExportedProgram or a "
         f"tvm.IRModule, got {type(source).__name__}"
     )

@@ -41,7 +41,7 @@ class Layer:
         w: Input weights (D, gates * H, I).
         r: Recurrent weights (D, gates * H, H).
         bias: (D, 2 * gates * H): the input's, then the recurrent ones.
-        lengths: int32 (B,): the steps of each sequence.
+        lengths: int32 (B,): the steps of each sequence; of one without any the last states are 0.
         h, c: Initial states (D, B, H), zero by default.
         peephole: (D, 3 * H) for the gates i, o, f of an LSTM.
     """

@@ -117,10 +117,17 @@ class _Loops:
             inside = tirx.min(j, index(self.hidden - 1))
             return tirx.Select(j < index(self.hidden), load(source, d, b, inside), self.const(0.0))
 
+        def started(source: Any, d: Any, b: Any, j: Any) -> Any:
+            value = initial(source, d, b, j)
+            if source is None or self.ins.lengths is None:
+                return value
+            # The last state of a sequence without steps is 0, whatever it was to begin with.
+            return tirx.Select(load(self.ins.lengths, b) > 0, value, self.const(0.0))
+
         def fill(d: Any, b: Any, j: Any) -> Stmt:
-            stores = [store(self.outs["states"], initial(self.ins.h, d, b, j), 0, d, b, j)]
+            stores = [store(self.outs["states"], started(self.ins.h, d, b, j), 0, d, b, j)]
             if "c" in self.outs:
-                stores.append(store(self.outs["c"], initial(self.ins.c, d, b, j), d, b, j))
+                stores.append(store(self.outs["c"], started(self.ins.c, d, b, j), d, b, j))
             return block(stores)
 
         return self.over_state(fill)

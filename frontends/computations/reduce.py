@@ -66,13 +66,16 @@ REDUCTIONS = {
 }
 
 
-def kept_dims(axes: te.Tensor, dims: Sequence[Any], *, keep: bool) -> list[te.Tensor]:
+def kept_dims(
+    axes: te.Tensor, dims: Sequence[Any], *, keep: bool, every_if_none: bool = True
+) -> list[te.Tensor]:
     """Return the result's shape, and which axes are reduced.
 
     Args:
         axes: (number,), integers, negative ones counted from the end.
         dims: The shape that is reduced.
         keep: Reduced axes stay, with size 1; else the result has `number` axes fewer.
+        every_if_none: Whether all axes are reduced where none is listed.
 
     Returns:
         int64 (rank of the result,) and int64 (rank,), 1 where an axis is reduced.
@@ -83,7 +86,7 @@ def kept_dims(axes: te.Tensor, dims: Sequence[Any], *, keep: bool) -> list[te.Te
     def body(ins: list[Any], outs: list[Any]) -> None:
         shape, reduced = outs
         for axis in range(rank):
-            reduced[axis] = index(0)
+            reduced[axis] = tirx.Select(index(number) == 0, index(every_if_none), index(0))
         with serial(number) as k:
             given = Scalar(ins[0][k])
             with when(given() < 0):

@@ -18,12 +18,13 @@ from frontends.dims import Dim, DimArithmetic, dtype_of, is_static, prim
 from frontends.errors import InvalidModel, RelaxcError, UnsupportedOperator
 from frontends.onnx import fold, shape_values
 from frontends.onnx.attribute_choices import check_choices
+from frontends.onnx.broadcasting import Broadcasting
 from frontends.onnx.captured_scope import CapturedScope
 from frontends.onnx.function_body import FunctionBody, instantiate, schema_function
 from frontends.onnx.initializers import read_initializers
 from frontends.onnx.load_model import subgraphs_of
 from frontends.onnx.op import Op, numpy_dtype
-from frontends.onnx.operand_sizes import shared_sizes
+from frontends.onnx.operand_sizes import agreeing, shared_sizes
 from frontends.onnx.ratio import Ratio
 from frontends.onnx.registry import find_converter, normalize_domain, refusal
 from frontends.onnx.relax_reason import plain_reason
@@ -55,6 +56,7 @@ class GraphBuilder:
         self._scope: Scope = {}
         self._home: Frame | None = None  # the function that the names in the scope are of
         self.functions = FunctionBuilder(block, arithmetic, shapes.known, shapes.fresh)
+        self.sizes = Broadcasting(self)
         self._read: dict[int, tuple[onnx.GraphProto, dict[str, Value]]] = {}
 
     # Nodes ------------------------------------------------------------------------------------
@@ -270,7 +272,8 @@ class GraphBuilder:
         return self.emit_te(compute, name=value.name or "shape_value", dims=sources)
 
     def emit(self, expr: relax.Expr, hint: str) -> relax.Var:
-        """Bind `expr`; dimensions that Relax cannot deduce become fresh symbols."""
+        """Bind `expr`, its operands broadcast; sizes that Relax cannot deduce are new symbols."""
+        expr = agreeing(expr, self.sizes, hint)
         for left, right in shared_sizes(expr):
             if not (is_static(left) and is_static(right)) and not self.arithmetic.equal(
                 left, right
@@ -330,6 +333,13 @@ class GraphBuilder:
         one_or_none = relax.ShapeExpr([tirx.Select(condition, prim(1), prim(0))])
         holds = self._block.emit(one_or_none, "holds")
         self._block.match_cast(holds, relax.ShapeType([prim(1)]), sanitize(name))
+
+    def name_size(self, size: Dim, name: str) -> tirx.Var:
+        """Return a new symbol for a size that is computed."""
+        symbol = self.fresh_symbol(name)
+        made = self._block.emit(relax.ShapeExpr([prim(size)]))
+        self._block.match_cast(made, relax.ShapeType([symbol]), sanitize(name))
+        return symbol
 
     def fresh_symbol(self, hint: str) -> tirx.Var:
         """Return a new symbolic dimension."""

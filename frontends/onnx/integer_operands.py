@@ -9,7 +9,7 @@ from tvm import relax, te
 from tvm.relax import op as R
 
 from frontends.computations.quantization import round_and_saturate
-from frontends.dims import Dim, is_static
+from frontends.dims import Dim, dims_of, is_static
 from frontends.errors import InvalidModel
 from frontends.onnx.op import Op
 from frontends.onnx.value import Value, relax_constant
@@ -42,7 +42,8 @@ def centered(op: Op, place: int, zero: int, column: Sequence[Dim] | None = None)
     x = op.emit(R.astype(op.x(place), wide))
     if not has_zero:
         return x
-    return op.emit(R.subtract(x, op.emit(R.astype(broadcastable(op, zero, column), wide))))
+    offset = op.fitted(broadcastable(op, zero, column), dims_of(x))
+    return op.emit(R.subtract(x, op.emit(R.astype(offset, wide))))
 
 
 def broadcastable(op: Op, place: int, column: Sequence[Dim] | None = None) -> relax.Expr:
@@ -73,8 +74,9 @@ def requantize(
         zero: The result's zero points, which broadcast to `total`; None for 0.
         target: An integer dtype of at most 16 bits.
     """
-    exact = op.emit(R.multiply(op.emit(R.astype(total, "float32")), ratio))
-    tensors = [exact] if zero is None else [exact, zero]
+    dims = dims_of(total)
+    exact = op.emit(R.multiply(op.emit(R.astype(total, "float32")), op.fitted(ratio, dims)))
+    tensors = [exact] if zero is None else [exact, op.fitted(zero, dims)]
 
     def compute(x: te.Tensor, offset: te.Tensor | None = None) -> te.Tensor:
         return round_and_saturate(x, offset, target)

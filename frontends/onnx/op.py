@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 from onnx import numpy_helper
-from tvm import relax, tirx
+from tvm import relax
 
-from frontends.computations.broadcast import broadcast_loosely
-from frontends.dims import Dim, DimArithmetic, is_static, prim, symbols_of
+from frontends.dims import Dim, DimArithmetic, dims_of, is_static, prim
 from frontends.errors import InvalidModel, UnsupportedOperator
 from frontends.onnx.function_body import FunctionBody
 from frontends.onnx.value import Value, relax_constant
@@ -135,66 +134,25 @@ class Op:
         """Bind an intermediate result; its shape is fully known afterwards."""
         return self.builder.emit(expr, hint or f"{self.title}_{self.node.op_type}")
 
-    def aligned(self, places: Sequence[int], free: int | None = None) -> list[relax.Expr]:
-        """Return inputs whose symbolic sizes agree, so that Relax deduces the result's shape.
+    def aligned(self, places: Sequence[int]) -> list[relax.Expr]:
+        """Return inputs that broadcast with each other, of sizes that agree.
 
-        Sizes computed from the same symbol may be equal without a proof, such as both sides of a
-        skip connection over a symbolic height; they are stated to be equal. Sizes that have nothing
-        in common may also be 1, and broadcast then. Either is checked at run time.
-
-        Args:
-            places: The inputs, which broadcast with each other.
-            free: For Concat, the axis on which they need not agree; nothing broadcasts then.
+        `emit` does so for the operands of each Relax operator that broadcasts. This is for inputs
+        with several readers, and for kernels.
         """
-        shapes = [self.shape(place) for place in places]
-        loose: set[int] = set()
-        if free is None:
-            common, loose = self._broadcast_dims(shapes)
-        else:
-            common = [_known_one([s[axis] for s in shapes]) for axis in range(len(shapes[0]))]
-        results = []
-        for place, shape in zip(places, shapes, strict=True):
-            start, wanted, stretches = len(common) - len(shape), list(shape), False
-            for axis, dim in enumerate(shape):
-                target = common[start + axis]
-                known = is_static(dim) and (is_static(target) or (free is None and dim == 1))
-                if axis != free and not known and not self.arithmetic.equal(dim, target):
-                    wanted[axis] = target
-                    stretches = stretches or start + axis in loose
-            x = self.x(place)
-            if stretches:
-                x = self.te(broadcast_loosely, x, name=f"{self.title}_broadcast", dims=wanted)
-            elif not all(self.arithmetic.equal(a, b) for a, b in zip(shape, wanted, strict=True)):
-                x = self.match_shape(x, wanted, self.dtype(place))
-            results.append(x)
-        return results
+        return self.builder.sizes.aligned([self.x(place) for place in places], self.title)
 
-    def _broadcast_dims(self, shapes: Sequence[Sequence[Dim]]) -> tuple[list[Dim], set[int]]:
-        """Return the shape of tensors broadcast together, and the axes on which a size may be 1.
+    def fitted(self, x: relax.Expr, dims: Sequence[Dim]) -> relax.Expr:
+        """Return a bound tensor so that it broadcasts one way to `dims`, and not `dims` to it."""
+        return self.builder.sizes.fitted(x, dims, self.title)
 
-        Whether the sizes fit is checked by a run.
-        """
-        common: list[Dim] = [1] * max(len(shape) for shape in shapes)
-        loose: set[int] = set()
-        for shape in shapes:
-            for axis, dim in enumerate(shape, len(common) - len(shape)):
-                have = common[axis]
-                if (is_static(have) and have == 1) or self.arithmetic.equal(have, dim):
-                    common[axis] = dim
-                elif (is_static(dim) and dim == 1) or (is_static(have) and is_static(dim)):
-                    continue
-                elif symbols_of(have) & symbols_of(dim):
-                    continue  # stated to be equal
-                elif is_static(dim) or is_static(have):
-                    known, read = (dim, have) if is_static(dim) else (have, dim)
-                    self.require(tirx.any(read == 1, read == known), "broadcasts")
-                    common[axis] = known
-                    loose.add(axis)
-                else:
-                    self.require(tirx.any(have == 1, dim == 1, have == dim), "broadcasts")
-                    common[axis] = tirx.Select(have == 1, dim, have)
-                    loose.add(axis)
-        return common, loose
+    def as_shape(self, x: relax.Expr, dims: Sequence[Dim]) -> relax.Expr:
+        """State the shape of a bound tensor where its symbolic sizes differ from `dims`."""
+        have = dims_of(x)
+        for a, b in zip(have, dims, strict=True):
+            if is_static(a) and is_static(b) and a != b:
+                raise InvalidModel(f"a tensor of shape {have} where {list(dims)} is needed")
+        return self.builder.sizes.stated(x, dims, self.title)
 
     def te(
         self,
@@ -261,11 +219,6 @@ class Op:
     def unsupported(self, reason: str) -> UnsupportedOperator:
         """Return the error to raise for a variant of the operator that is not handled."""
         return UnsupportedOperator(f"{self.node.op_type}: {reason}")
-
-
-def _known_one(dims: Sequence[Dim]) -> Dim:
-    """Return the size that is known now, if one is, else the first."""
-    return next((dim for dim in dims if is_static(dim)), dims[0])
 
 
 def normalize_axis(axis: int, rank: int) -> int:

@@ -1,7 +1,8 @@
-"""Which symbolic sizes the operands of a Relax operator must share.
+"""Which sizes the operands of a Relax operator must share.
 
-Relax takes sizes that it cannot prove unequal as equal; a kernel would then read beyond the smaller
-operand. `GraphBuilder.emit` states these pairs, and a run checks them.
+Relax takes sizes that it cannot prove unequal as equal, or gives no shape to the result; a kernel
+would read beyond the smaller operand, or there would be none. `GraphBuilder.emit` gives operands
+sizes that agree, and states what is left; a run checks both.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from tvm import relax
 from tvm.ir import Op
 
-from frontends.dims import Dim, as_dim, is_static
+from frontends.dims import Dim, as_dim
+from frontends.onnx.broadcasting import Broadcasting, known_one
 
 _BROADCASTING = frozenset(
     f"relax.{name}"
@@ -24,31 +26,72 @@ _BROADCASTING = frozenset(
 )
 
 
+# A parameter has an element for each place on these axes of the data, by the attribute's name.
+_NORMALIZED = {
+    "relax.nn.batch_norm": "axis",
+    "relax.nn.layer_norm": "axes",
+    "relax.nn.rms_norm": "axes",
+    "relax.nn.group_norm": "channel_axis",
+}
+
+
+def agreeing(expr: relax.Expr, sizes: Broadcasting, title: str) -> relax.Expr:
+    """Return a call of an operator with operands whose sizes agree; `title` names them."""
+    if not isinstance(expr, relax.Call) or not isinstance(expr.op, Op):
+        return expr
+    name, given = str(expr.op.name), list(expr.args)
+    if name == "relax.concat" and isinstance(given[0], relax.Tuple):
+        parts = list(given[0].fields)
+        if not all(_has_shape(part) for part in parts):
+            return expr
+        axis = int(expr.attrs.axis) % max(len(_dims(parts[0])), 1)
+        joined = sizes.joined(parts, axis, title)
+        return expr if _same(joined, parts) else _call(expr, [relax.Tuple(joined)])
+    if not all(_has_shape(x) for x in given):
+        return expr
+    if name in _BROADCASTING:
+        operands = sizes.aligned(given, title)
+    elif name == "relax.matmul" and all(_dims(x) for x in given):
+        operands = sizes.multiplied(given[0], given[1], title)
+    elif name in _NORMALIZED:
+        operands = _with_parameters(expr, sizes, title)
+    else:
+        return expr
+    return expr if _same(operands, given) else _call(expr, operands)
+
+
+def _with_parameters(call: relax.Call, sizes: Broadcasting, title: str) -> list[relax.Expr]:
+    """Return data and parameters of a normalization with the same sizes on the data's axes."""
+    data, *parameters = call.args
+    named = getattr(call.attrs, _NORMALIZED[str(call.op.name)])
+    dims = _dims(data)
+    axes = [int(axis) % len(dims) for axis in ([named] if isinstance(named, int) else named)]
+    for place, axis in enumerate(axes):
+        dims[axis] = known_one([dims[axis], *(_dims(x)[place] for x in parameters)])
+    wanted = [dims[axis] for axis in axes]
+    return [sizes.stated(data, dims, title), *(sizes.stated(x, wanted, title) for x in parameters)]
+
+
+def _call(call: relax.Call, operands: Sequence[relax.Expr]) -> relax.Call:
+    return relax.Call(call.op, operands, call.attrs, call.ty_args)
+
+
+def _same(left: Sequence[relax.Expr], right: Sequence[relax.Expr]) -> bool:
+    return all(a.same_as(b) for a, b in zip(left, right, strict=True))
+
+
 def shared_sizes(expr: relax.Expr) -> Iterator[tuple[Dim, Dim]]:
-    """Yield the pairs of sizes that must be equal for `expr` to read what exists."""
+    """Yield the pairs of sizes that must be equal besides for `expr` to read what exists."""
     if not isinstance(expr, relax.Call) or not isinstance(expr.op, Op):
         return
     name = str(expr.op.name)
-    if name == "relax.matmul":
-        yield from _product(*(_dims(arg) for arg in expr.args[:2]))
-    elif name in _BROADCASTING:
-        yield from _broadcast([_dims(arg) for arg in expr.args])
-    elif name == "relax.reshape" and isinstance(expr.args[1], relax.ShapeExpr):
+    if name == "relax.reshape" and isinstance(expr.args[1], relax.ShapeExpr):
         # A reshape only renames the memory: elements left over would be read as if they were there.
         yield _count(_dims(expr.args[0])), _count([as_dim(dim) for dim in expr.args[1].values])
     elif name.startswith("relax.nn.conv") and str(expr.attrs.data_layout).startswith("NC"):
         data, weight = (_dims(arg) for arg in expr.args[:2])
         transposed = name.endswith("_transpose")
         yield data[1], weight[0] if transposed else weight[1] * int(expr.attrs.groups)
-    elif name == "relax.nn.batch_norm":
-        data = _dims(expr.args[0])
-        yield from ((data[int(expr.attrs.axis)], _dims(arg)[0]) for arg in expr.args[1:5])
-    elif name == "relax.concat" and isinstance(expr.args[0], relax.Tuple):
-        shapes = [_dims(part) for part in expr.args[0].fields]
-        axis = int(expr.attrs.axis) % max(len(shapes[0]), 1)
-        for shape in shapes[1:]:
-            pairs = enumerate(zip(shapes[0], shape, strict=False))
-            yield from (pair for place, pair in pairs if place != axis)
 
 
 def _count(dims: Sequence[Dim]) -> Dim:
@@ -58,25 +101,9 @@ def _count(dims: Sequence[Dim]) -> Dim:
     return total
 
 
-def _product(left: Sequence[Dim], right: Sequence[Dim]) -> Iterator[tuple[Dim, Dim]]:
-    if not left or not right:
-        return
-    yield left[-1], right[-2] if len(right) > 1 else right[0]
-    yield from _broadcast([left[:-2], right[:-2]])
-
-
-def _broadcast(shapes: Sequence[Sequence[Dim]]) -> Iterator[tuple[Dim, Dim]]:
-    first: dict[int, Dim] = {}
-    for shape in shapes:
-        for place, dim in enumerate(reversed(shape)):
-            if is_static(dim) and dim == 1:
-                continue
-            if place in first:
-                yield first[place], dim
-            else:
-                first[place] = dim
+def _has_shape(expr: relax.Expr) -> bool:
+    return isinstance(getattr(getattr(expr, "ty", None), "shape", None), relax.ShapeExpr)
 
 
 def _dims(expr: relax.Expr) -> list[Dim]:
-    shape = getattr(getattr(expr, "ty", None), "shape", None)
-    return [as_dim(dim) for dim in shape.values] if isinstance(shape, relax.ShapeExpr) else []
+    return [as_dim(dim) for dim in expr.ty.shape.values] if _has_shape(expr) else []

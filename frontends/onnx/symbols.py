@@ -11,7 +11,7 @@ import onnx
 from tvm import tirx
 
 from frontends.dims import Dim, DimArithmetic
-from frontends.errors import InvalidInput, InvalidModel
+from frontends.errors import InvalidInput, InvalidModel, RelaxcError
 from frontends.size_bounds import split_bound
 
 # What may be said of a dimension: its size, its name (with an upper bound: "batch<=32"), the sizes
@@ -49,6 +49,7 @@ class InputShapes:
         self._overrides: dict[str, dict[int, int | str]] = {}
         self._renamed: dict[str, int | str] = {}
         self.upper_bounds: dict[str, int] = {}  # by symbol, where the user promises one
+        self._contradictions: list[str] = []  # sizes the user gives where the file has others
         by_name = {value.name: value for value in inputs}
         for name, wanted in (dynamic_shapes or {}).items():
             if name not in by_name:
@@ -131,6 +132,7 @@ class InputShapes:
         if not tensor.HasField("shape"):
             raise InvalidModel("the input's rank is unknown", tensor=value.name, file=self._file)
         overrides = self._overrides.get(value.name, {})
+        renamed = [self._renamed.get(dim.dim_param) for dim in tensor.shape.dim]
         shape: list[Dim] = []
         for axis, dim in enumerate(tensor.shape.dim):
             wanted: int | str | None = overrides.get(axis)
@@ -147,12 +149,33 @@ class InputShapes:
                 wanted = dim.dim_value if dim.dim_value >= 0 else None
             if wanted is None:
                 wanted = f"{value.name}_dim{axis}"
+            if isinstance(wanted, int) and dim.dim_value > 0 and wanted != dim.dim_value:
+                self._contradictions.append(
+                    f"dimension {axis} of {value.name!r} is {wanted}, {dim.dim_value} in the file"
+                )
             shape.append(wanted if isinstance(wanted, int) else self.symbol(wanted))
         if math.prod(max(size, 1) for size in shape if isinstance(size, int)) > MOST_ELEMENTS:
-            raise InvalidModel(
+            given = any(isinstance(wanted, int) for wanted in [*overrides.values(), *renamed])
+            raise (InvalidInput if given else InvalidModel)(
                 f"no memory holds the shape {shape}", tensor=value.name, file=self._file
             )
         return shape
+
+    def blame(self, error: RelaxcError) -> RelaxcError:
+        """Return the error to raise for one found while importing: the user's, or the file's.
+
+        Sizes other than the file's are allowed; if the model contradicts itself with them, they are
+        wrong.
+        """
+        if not self._contradictions or not isinstance(error, InvalidModel):
+            return error
+        told = "; ".join(self._contradictions)
+        return InvalidInput(
+            f"dynamic_shapes: {told}; with that, {error.message}",
+            node=error.node,
+            tensor=error.tensor,
+            file=error.file,
+        )
 
     def symbol(self, name: str) -> tirx.Var:
         """Return the symbol of this name, the same one each time."""

@@ -54,8 +54,11 @@ def is_statement(binding: relax.Binding) -> bool:
     """
     if not isinstance(binding, relax.MatchCast):
         return False
-    sizes = _sizes(binding.value.ty) if isinstance(binding.ty, relax.ShapeType) else None
-    return sizes is not None and len(sizes) == 1 and isinstance(sizes[0], tirx.Select)
+    stated = _sizes(binding.ty) if isinstance(binding.ty, relax.ShapeType) else None
+    sizes = _sizes(binding.value.ty)
+    if stated is None or sizes is None or len(stated) != 1 or len(sizes) != 1:
+        return False
+    return isinstance(stated[0], tirx.IntImm) and isinstance(sizes[0], tirx.Select)
 
 
 def promised_bounds(func: relax.Function) -> Iterator[Condition]:

@@ -122,10 +122,15 @@ def test_a_faulty_pass_is_a_compile_error_that_names_its_phase() -> None:
         assert caught.value.__cause__ is not None
 
 
-@pytest.mark.parametrize("source", [42, None, object(), tvm.IRModule()])
+@pytest.mark.parametrize("source", [42, None, object(), b"\x08\x0a"])
 def test_sources_of_no_supported_kind(source: object) -> None:
-    with pytest.raises(InvalidModel):
+    with pytest.raises(InvalidInput, match="expected a path"):
         relaxc.compile(source)
+
+
+def test_a_module_without_main() -> None:
+    with pytest.raises(InvalidModel):
+        relaxc.compile(tvm.IRModule())
 
 
 @pytest.mark.parametrize(

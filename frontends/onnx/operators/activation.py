@@ -38,7 +38,7 @@ def prelu_of_channels(op: Op) -> relax.Expr:
 @converter("PRelu", since=7)
 def prelu(op: Op) -> relax.Expr:
     """Scale negative elements by a slope that broadcasts to x."""
-    return _prelu(op, *op.aligned([0, 1]))
+    return _prelu(op, op.x(0), op.fitted(op.x(1), op.shape(0)))
 
 
 def _prelu(op: Op, x: relax.Expr, slope: relax.Expr) -> relax.Expr:

@@ -31,14 +31,14 @@ def attention(op: Op) -> Any:
     past: Dim = 0
     if op.has(4):
         past = op.shape(4)[2]
-        k = op.emit(R.concat([op.x(4), as_shape(op, k, [*op.shape(4)[:2], fresh, size])], 2))
+        k = op.emit(R.concat([op.x(4), op.as_shape(k, [*op.shape(4)[:2], fresh, size])], 2))
         width = shape_of(v)[3]
-        v = op.emit(R.concat([op.x(5), as_shape(op, v, [*op.shape(5)[:2], fresh, width])], 2))
+        v = op.emit(R.concat([op.x(5), op.as_shape(v, [*op.shape(5)[:2], fresh, width])], 2))
     groups, keys, width = shape_of(k)[1], shape_of(k)[2], shape_of(v)[3]
     if heads % groups:
         raise InvalidModel(f"{heads} query heads are no multiple of {groups} key heads")
-    k = as_shape(op, k, [batch, groups, keys, size])
-    v = as_shape(op, v, [batch, groups, keys, width])
+    k = op.as_shape(k, [batch, groups, keys, size])
+    v = op.as_shape(v, [batch, groups, keys, width])
     sizes, scale = [batch, heads, queries, keys], float(op.attr("scale", 1 / math.sqrt(size)))
     chosen = op.attr("softmax_precision")
     precision = str(onnx.helper.tensor_dtype_to_np_dtype(chosen)) if chosen else op.dtype()
@@ -140,7 +140,7 @@ def _bias(
                 lengths=given[0] if len(given) > 1 else None,
             )  # fmt: skip
 
-        lengths = [as_shape(op, op.x(6), [batch])] if op.has(6) else []
+        lengths = [op.as_shape(op.x(6), [batch])] if op.has(6) else []
         terms.append(op.te(compute, *lengths, name="visibility", dims=[batch, queries, keys, past]))
     if not terms:
         return None, False
@@ -152,17 +152,12 @@ def _bias(
 
 def _mask(op: Op, sizes: list[Dim]) -> relax.Expr:
     """Return the mask input as additive bias; from opset 24 on it may end before the keys do."""
-    mask, shape, dtype = op.x(3), list(op.shape(3)), op.dtype()
-    keys = sizes[-1]
-    for axis, (have, wanted) in enumerate(zip(reversed(shape), reversed(sizes), strict=False), 1):
-        symbolic = not is_static(have) or not is_static(wanted)
-        if symbolic and not (is_static(have) and have == 1) and (axis > 1 or op.opset < 24):
-            shape[-axis] = wanted
-    mask = as_shape(op, mask, shape)
-    padded = op.opset >= 24 and not op.arithmetic.equal(shape[-1], keys)
-    if op.dtype(3) != "bool" and not padded:
+    dtype, keys, length = op.dtype(), sizes[-1], op.shape(3)[-1]
+    may_end_before = op.opset >= 24 and not op.arithmetic.equal(length, keys)
+    mask = op.fitted(op.x(3), [*sizes[:-1], length if may_end_before else keys])
+    if op.dtype(3) != "bool" and not may_end_before:
         return mask if op.dtype(3) == dtype else op.emit(R.astype(mask, dtype))
-    if not padded:
+    if not may_end_before:
         hidden = op.const(-np.inf, dtype)
         return op.emit(R.where(mask, op.const(0, dtype), hidden))
     return op.te(
@@ -181,17 +176,6 @@ def _shows_some_key(mask: np.ndarray | None, keys: Dim) -> bool:
 def shape_of(x: relax.Expr) -> list[Dim]:
     """Return the shape of a bound tensor."""
     return [int(d) if isinstance(d, tirx.IntImm) else d for d in x.ty.shape.values]
-
-
-def as_shape(op: Op, x: relax.Expr, dims: list[Dim]) -> relax.Expr:
-    """State a tensor's shape where its symbolic sizes differ from `dims`."""
-    have = shape_of(x)
-    if all(op.arithmetic.equal(a, b) for a, b in zip(have, dims, strict=True)):
-        return x
-    for a, b in zip(have, dims, strict=True):
-        if is_static(a) and is_static(b) and a != b:
-            raise InvalidModel(f"a tensor of shape {have} where {dims} is needed")
-    return op.match_shape(x, dims, dtype_of(x))
 
 
 @converter("RotaryEmbedding", since=23)
@@ -229,10 +213,10 @@ def rotary(
     batch = shape_of(x)[0]
     length = shape_of(x)[1 if len(shape_of(x)) == 3 else 2]
     if positions is None:
-        cosine = as_shape(op, cosine, [batch, length, rotary_size // 2])
-        sine = as_shape(op, sine, [batch, length, rotary_size // 2])
+        cosine = op.as_shape(cosine, [batch, length, rotary_size // 2])
+        sine = op.as_shape(sine, [batch, length, rotary_size // 2])
     elif len(shape_of(positions)) == 2:
-        positions = as_shape(op, positions, [batch, length])
+        positions = op.as_shape(positions, [batch, length])
         positions = checked(op, positions, [shape_of(cosine)[0]], "positions")
 
     def compute(
@@ -256,10 +240,10 @@ def tensor_scatter(op: Op) -> relax.Expr:
     mode = op.attr("mode", "linear")
     wanted = list(op.shape())
     wanted[axis] = op.shape(1)[axis]
-    update = as_shape(op, op.x(1), wanted)
+    update = op.as_shape(op.x(1), wanted)
     tensors = [op.x(0), update]
     if op.has(2):
-        tensors.append(as_shape(op, op.x(2), [op.shape()[0]]))
+        tensors.append(op.as_shape(op.x(2), [op.shape()[0]]))
 
     def compute(cache: te.Tensor, new: te.Tensor, starts: te.Tensor | None = None) -> te.Tensor:
         length, count = cache.shape[axis], new.shape[axis]

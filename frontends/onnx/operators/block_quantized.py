@@ -8,7 +8,7 @@ from tvm import relax, te
 from tvm.relax import op as R
 
 from frontends.computations.packed_weights import dequantize_columns, unpack
-from frontends.dims import is_static
+from frontends.dims import dims_of, is_static
 from frontends.errors import InvalidModel
 from frontends.onnx.indices import checked
 from frontends.onnx.op import Op, normalize_axis
@@ -48,7 +48,7 @@ def matmul_nbits(op: Op) -> relax.Expr:
 
     weight = op.te(compute, *tensors, name="unpack_weight")
     result = op.emit(R.matmul(op.x(0), weight))
-    return R.add(result, op.x(5)) if op.has(5) else result
+    return R.add(result, op.fitted(op.x(5), dims_of(result))) if op.has(5) else result
 
 
 @converter("GatherBlockQuantized", domain=MICROSOFT)

@@ -8,7 +8,7 @@ from tvm.relax import op as R
 
 from frontends.computations.convolution import convolve, convolve_transposed, pad_spatial
 from frontends.computations.window_pool import Windows
-from frontends.dims import Dim, all_static, is_static
+from frontends.dims import Dim, all_static, dims_of, is_static
 from frontends.errors import InvalidModel
 from frontends.onnx.op import Op
 from frontends.onnx.registry import converter
@@ -82,13 +82,14 @@ def add_bias(op: Op, result: relax.Expr, rank: int, place: int = 2) -> relax.Exp
     if not op.has(place):
         return result
     known = op.constant(place)
+    result = op.emit(result)
     if known is not None:
         bias: relax.Expr = op.const(known.reshape(1, -1, *([1] * rank)))
     else:
-        bias = op.emit(
-            R.reshape(op.x(place), relax.ShapeExpr([1, op.shape(place)[0], *([1] * rank)]))
-        )
-    return R.add(op.emit(result), bias)
+        channels = dims_of(result)[1]
+        bias = op.as_shape(op.x(place), [channels])
+        bias = op.emit(R.reshape(bias, relax.ShapeExpr([1, channels, *([1] * rank)])))
+    return R.add(result, bias)
 
 
 @converter("ConvTranspose")

@@ -8,7 +8,7 @@ from tvm import relax, te
 from tvm.relax import op as R
 
 from frontends.computations.exact_reshape import exact_reshape
-from frontends.dims import Dim, is_static
+from frontends.dims import Dim, dims_of, is_static
 from frontends.errors import InvalidModel
 from frontends.onnx.op import Op
 from frontends.onnx.operators.matmul import product as matrix_product
@@ -25,10 +25,14 @@ class _Term:
 
 @converter("Einsum")
 def einsum(op: Op) -> relax.Expr:
-    """Contract the operands from left to right; axes of an ellipsis broadcast."""
+    """Contract the operands from left to right; axes of one label broadcast, as in numpy.einsum."""
     terms, result = _parse(op)
     contraction = _Contraction(op)
-    todo = [contraction.simplify(term) for term in terms]
+    terms, sizes = contraction.agree(terms)
+    for label in result:
+        if label not in sizes and not label.startswith("..."):
+            raise InvalidModel(f"label {label!r} of the result is in no operand")
+    todo = [contraction.simplify(term, sizes) for term in terms]
     while len(todo) > 1:
         left, right, *others = todo
         needed = set(result).union(*(term.labels for term in others))
@@ -75,11 +79,30 @@ class _Contraction:
         self._op = op
 
     def sizes(self, term: _Term) -> dict[str, Dim]:
-        dims = [int(d) if hasattr(d, "value") else d for d in term.expr.ty.shape.values]
-        return dict(zip(term.labels, dims, strict=True))
+        return dict(zip(term.labels, dims_of(term.expr), strict=True))
 
-    def simplify(self, term: _Term) -> _Term:
-        """Take the diagonal of repeated labels, and drop axes of an ellipsis that broadcast."""
+    def agree(self, terms: list[_Term]) -> tuple[list[_Term], dict[str, Dim]]:
+        """Return the terms with one size for each label, and the sizes; known ones stay 1."""
+        given: dict[str, list[Dim]] = {}
+        for term in terms:
+            for label, dim in zip(term.labels, dims_of(term.expr), strict=True):
+                given.setdefault(label, []).append(dim)
+        broadcasting, title = self._op.builder.sizes, self._op.title
+        sizes, loose = {}, set()
+        for label, dims in given.items():
+            (sizes[label],), axes = broadcasting.common_dims([[dim] for dim in dims], title)
+            if axes:
+                loose.add(label)
+        agreed = []
+        for term in terms:
+            common = [sizes[label] for label in term.labels]
+            axes = {axis for axis, label in enumerate(term.labels) if label in loose}
+            expr = broadcasting.stretched(term.expr, common, axes, title)
+            agreed.append(_Term(expr, term.labels))
+        return agreed, sizes
+
+    def simplify(self, term: _Term, sizes: dict[str, Dim]) -> _Term:
+        """Take the diagonal of repeated labels, and drop axes of size 1 that broadcast."""
         unique = tuple(dict.fromkeys(term.labels))
         if len(unique) != len(term.labels):
             places = [unique.index(label) for label in term.labels]
@@ -93,7 +116,7 @@ class _Contraction:
         ones = [
             place
             for place, (label, dim) in enumerate(self.sizes(term).items())
-            if label.startswith("...") and is_static(dim) and dim == 1
+            if is_static(dim) and dim == 1 and not (is_static(sizes[label]) and sizes[label] == 1)
         ]
         if not ones:
             return term
@@ -110,9 +133,6 @@ class _Contraction:
 
     def arrange(self, term: _Term, labels: tuple[str, ...]) -> relax.Expr:
         """Permute to `labels`; those that the term lacks are axes of size 1."""
-        for label in labels:
-            if label not in term.labels and not label.startswith("..."):
-                raise InvalidModel(f"label {label!r} of the result is in no operand")
         present = [label for label in labels if label in term.labels]
         expr, places = term.expr, [term.labels.index(label) for label in present]
         if places != list(range(len(places))):

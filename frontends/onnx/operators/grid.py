@@ -28,9 +28,10 @@ def grid_sample(op: Op) -> relax.Expr:
         align_corners=bool(op.attr("align_corners", 0)),
     )
     sizes = list(op.shape()[2:])
+    points = [op.shape()[0], *op.shape(1)[1:-1], rank]
     at = op.te(
         lambda grid, dims: pixel_coordinates(grid, dims, sampling.align_corners),
-        op.x(1), name="pixel_coordinates", dims=sizes,
+        op.as_shape(op.x(1), points), name="pixel_coordinates", dims=sizes,
     )  # fmt: skip
     return sample(op, op.x(), at, sizes, sampling)
 

@@ -13,7 +13,7 @@ from frontends.computations import key_value_cache as cache
 from frontends.dims import Dim, is_static
 from frontends.errors import InvalidModel
 from frontends.onnx.op import Op
-from frontends.onnx.operators.attention import as_shape, rotary, shape_of
+from frontends.onnx.operators.attention import rotary, shape_of
 from frontends.onnx.operators.microsoft import MICROSOFT
 from frontends.onnx.registry import converter
 from frontends.onnx.value import Value
@@ -38,7 +38,7 @@ def group_query_attention(op: Op) -> Any:
     q, k, v, size = _queries_keys_values(op, heads, groups)
     batch, fresh = op.shape(0)[:2]
     total = _total_length(op)
-    valid = as_shape(op, op.emit(R.reshape(op.x(5), relax.ShapeExpr([batch]))), [batch])
+    valid = op.as_shape(op.emit(R.reshape(op.x(5), relax.ShapeExpr([batch]))), [batch])
     before = op.te(
         lambda t, dims: cache.filled_before(t, tuple(dims)),
         valid, name="filled_before", dims=[batch, fresh, total],
@@ -52,7 +52,7 @@ def group_query_attention(op: Op) -> Any:
     for place, x in zip((3, 4), new, strict=True):
         tensors = [x, before]
         if op.has(place):
-            tensors.append(as_shape(op, op.x(place), [batch, groups, op.shape(place)[2], size]))
+            tensors.append(op.as_shape(op.x(place), [batch, groups, op.shape(place)[2], size]))
 
         def update(*given: Any) -> te.Tensor:
             fresh_tokens, start, *old = given[:-1]
@@ -96,7 +96,7 @@ def _queries_keys_values(
     if op.has(1):
         size = int(hidden) // heads
         wanted = [*op.shape(0)[:2], groups * size]
-        return op.x(0), as_shape(op, op.x(1), wanted), as_shape(op, op.x(2), wanted), size
+        return op.x(0), op.as_shape(op.x(1), wanted), op.as_shape(op.x(2), wanted), size
     size = int(hidden) // (heads + 2 * groups)
     ends = [0, heads * size, (heads + groups) * size, (heads + 2 * groups) * size]
     q, k, v = (
@@ -143,7 +143,7 @@ def _bias(op: Op, before: relax.Expr, sizes: list[Dim]) -> relax.Expr:
             have if is_static(have) and have == 1 else size
             for have, size in zip(op.shape(10)[:3], [batch, heads, fresh], strict=True)
         ]
-        tensors.append(as_shape(op, op.x(10), [*shape, op.shape(10)[3]]))
+        tensors.append(op.as_shape(op.x(10), [*shape, op.shape(10)[3]]))
 
     def compute(*given: Any) -> te.Tensor:
         start, *added = given[:-1]

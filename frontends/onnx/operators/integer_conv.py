@@ -41,7 +41,8 @@ def qlinear_conv(op: Op) -> Any:
     column = [op.shape(3)[0], *([1] * rank)]
     total = op.emit(_integer_conv(op, x, shape, 3, 5))
     if op.has(8):
-        bias = op.emit(R.reshape(op.x(8), relax.ShapeExpr([1, *column])))
+        bias = op.as_shape(op.x(8), column[:1])
+        bias = op.emit(R.reshape(bias, relax.ShapeExpr([1, *column])))
         total = op.emit(R.add(total, bias))
     for place in (4, 5):
         _check_per_channel(op, place, column[0])

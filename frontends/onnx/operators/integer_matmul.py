@@ -7,6 +7,7 @@ from typing import Any
 from tvm import relax
 from tvm.relax import op as R
 
+from frontends.dims import dims_of
 from frontends.onnx.composed import compose
 from frontends.onnx.integer_operands import broadcastable, centered, requantize, scale
 from frontends.onnx.op import Op
@@ -61,9 +62,10 @@ def matmul_integer_to_float(op: Op) -> relax.Expr:
     """Multiply 8-bit integers and scale the int32 sums to floats; an optional bias is added."""
     total = integer_product(op, 0, 4, 1, 5)
     ratio = op.emit(R.multiply(scale(op, 2, _column(op, 2)), scale(op, 3)))
+    ratio = op.fitted(ratio, dims_of(total))
     result = op.emit(R.multiply(op.emit(R.astype(total, "float32")), ratio))
     if op.has(6):
-        result = op.emit(R.add(result, scale(op, 6)))
+        result = op.emit(R.add(result, op.fitted(scale(op, 6), dims_of(result))))
     return result if op.dtype(2) == "float32" else R.astype(result, op.dtype(2))
 
 
@@ -92,7 +94,7 @@ def qgemm(op: Op) -> Any:
         b = op.emit(R.permute_dims(b, [1, 0]))
     total = op.emit(R.matmul(a, b, out_dtype="int32"))
     if op.has(6):
-        total = op.emit(R.add(total, op.x(6)))
+        total = op.emit(R.add(total, op.fitted(op.x(6), dims_of(total))))
     ratio = op.emit(R.multiply(scale(op, 1), scale(op, 4)))
     alpha = float(op.attr("alpha", 1.0))
     if alpha != 1.0:

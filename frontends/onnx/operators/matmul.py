@@ -6,7 +6,7 @@ import numpy as np
 from tvm import relax
 from tvm.relax import op as R
 
-from frontends.dims import dims_of, dtype_of, is_static
+from frontends.dims import dims_of, dtype_of
 from frontends.onnx.op import Op
 from frontends.onnx.registry import converter
 
@@ -19,27 +19,10 @@ def matmul(op: Op) -> relax.Expr:
 
 def product(op: Op, a: relax.Expr, b: relax.Expr) -> relax.Expr:
     """Return a matrix product of the dtype of `a`; narrow floats are summed in float32."""
-    b = _fitting(op, a, b)
     dtype = dtype_of(a)
     if dtype not in ("float16", "bfloat16"):
         return R.matmul(a, b)
     return R.astype(op.emit(R.matmul(a, b, out_dtype="float32")), dtype)
-
-
-def _fitting(op: Op, a: relax.Expr, b: relax.Expr) -> relax.Expr:
-    """Return `b` with the symbolic sizes that it must share with `a` stated to be equal."""
-    left, right = dims_of(a), dims_of(b)
-    wanted = list(right)
-    pairs = [(-1, -2 if len(right) > 1 else -1)]
-    pairs += [(axis, axis) for axis in range(-3, -min(len(left), len(right)) - 1, -1)]
-    for mine, its in pairs:
-        have, other = right[its], left[mine]
-        batch = its < -2
-        if not is_static(have) and not (batch and is_static(other) and other == 1):
-            wanted[its] = other
-    if all(op.arithmetic.equal(x, y) for x, y in zip(wanted, right, strict=True)):
-        return b
-    return op.match_shape(b, wanted, dtype_of(b))
 
 
 @converter("Gemm")
@@ -63,7 +46,7 @@ def gemm(op: Op) -> relax.Expr:
     if known is not None and beta != 1.0:
         return R.add(result, op.const(known * np.asarray(beta, known.dtype)))
     c = op.x(2) if beta == 1.0 else op.emit(R.multiply(op.x(2), op.const(beta)))
-    return R.add(result, c)
+    return R.add(result, op.fitted(c, dims_of(result)))
 
 
 def transposed(op: Op, place: int, axes: list[int]) -> relax.Expr:

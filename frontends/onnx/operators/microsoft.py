@@ -22,16 +22,21 @@ def gelu(op: Op) -> relax.Expr:
     return R.nn.gelu(op.x())
 
 
+def biased(op: Op) -> relax.Expr:
+    """Return input 0 plus input 1, which broadcasts to it."""
+    return op.emit(R.add(op.x(0), op.fitted(op.x(1), op.shape())))
+
+
 @converter("BiasGelu", domain=MICROSOFT)
 def bias_gelu(op: Op) -> relax.Expr:
     """Return the exact GELU of x + bias."""
-    return R.nn.gelu(op.emit(R.add(op.x(0), op.x(1))))
+    return R.nn.gelu(biased(op))
 
 
 @converter("FastGelu", domain=MICROSOFT)
 def fast_gelu(op: Op) -> relax.Expr:
     """Return the tanh GELU of x, or of x + bias."""
-    x = op.emit(R.add(op.x(0), op.x(1))) if op.has(1) else op.x(0)
+    x = biased(op) if op.has(1) else op.x(0)
     return R.nn.gelu_tanh(x)
 
 
@@ -46,7 +51,7 @@ def quick_gelu(op: Op) -> relax.Expr:
 @converter("BiasSplitGelu", domain=MICROSOFT)
 def bias_split_gelu(op: Op) -> relax.Expr:
     """Return the first half of the last axis of x + bias, times the exact GELU of the second."""
-    total = op.emit(R.add(op.x(0), op.x(1)))
+    total = biased(op)
     width = op.shape()[-1]
     if not is_static(width):
         raise op.unsupported("a symbolic number of channels")
@@ -59,14 +64,14 @@ def bias_split_gelu(op: Op) -> relax.Expr:
 @converter("BiasAdd", domain=MICROSOFT)
 def bias_add(op: Op) -> relax.Expr:
     """Return x + bias + skip."""
-    return R.add(op.emit(R.add(op.x(0), op.x(1))), op.x(2))
+    return R.add(biased(op), op.as_shape(op.x(2), op.shape()))
 
 
 @converter("BiasSoftmax", domain=MICROSOFT)
 def bias_softmax(op: Op) -> relax.Expr:
     """Return the softmax of data + bias over all axes from `axis` on, as one."""
     axis = op.axis(1)
-    total = op.emit(R.add(op.x(0), op.x(1)))
+    total = biased(op)
     if axis == op.ndim() - 1:
         return R.nn.softmax(total, axis)
     rows = op.arithmetic.product(op.shape()[:axis])
@@ -82,8 +87,8 @@ def bias_dropout(op: Op) -> Any:
         raise op.unsupported("training mode")
     if len(op.node.output) > 1 and op.node.output[1]:
         raise op.unsupported("its mask output")
-    total = op.emit(R.add(op.x(0), op.x(1)))
-    return R.add(total, op.x(2)) if op.has(2) else total
+    total = biased(op)
+    return R.add(total, op.as_shape(op.x(2), op.shape())) if op.has(2) else total
 
 
 @converter("SampleOp", domain=MICROSOFT)

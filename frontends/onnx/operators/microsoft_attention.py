@@ -9,11 +9,10 @@ from tvm import relax, te
 from tvm.relax import op as R
 
 from frontends.computations import attention as computation
-from frontends.dims import Dim, is_static
+from frontends.dims import Dim, dims_of, is_static
 from frontends.errors import InvalidModel
 from frontends.onnx.op import Op
 from frontends.onnx.operators.attention import (
-    as_shape,
     causal_alignment,
     rotary,
     shape_of,
@@ -38,7 +37,7 @@ def attention(op: Op) -> Any:
         raise InvalidModel(f"a weight of {total} columns for sizes {sizes} and {heads} heads")
     projected = op.emit(product(op, op.x(0), op.x(1)))
     if op.has(2):
-        projected = op.emit(R.add(projected, op.x(2)))
+        projected = op.emit(R.add(projected, op.fitted(op.x(2), dims_of(projected))))
     q, k, v = (
         computation.split_heads(op.emit, part, heads) for part in _split(op, projected, sizes)
     )
@@ -185,7 +184,7 @@ def _split(op: Op, x: relax.Expr, sizes: list[int]) -> list[relax.Expr]:
 def _append(op: Op, past: relax.Expr, new: relax.Expr) -> relax.Expr:
     """Return past and new keys or values as one tensor."""
     before, now = shape_of(past), shape_of(new)
-    new = as_shape(op, new, [before[0], before[1], now[2], before[3]])
+    new = op.as_shape(new, [before[0], before[1], now[2], before[3]])
     return op.emit(R.concat([past, new], 2))
 
 
@@ -206,8 +205,8 @@ def _attend(
     """
     batch, heads, queries, size = shape_of(q)
     groups, keys, width = shape_of(k)[1], shape_of(k)[2], shape_of(v)[3]
-    k = as_shape(op, k, [batch, groups, keys, size])
-    v = as_shape(op, v, [batch, groups, keys, width])
+    k = op.as_shape(k, [batch, groups, keys, size])
+    v = op.as_shape(v, [batch, groups, keys, width])
     whole = not with_scores and computation.is_whole(op.dtype())
     causal = None
     if whole and op.attr("unidirectional", 0) and not op.has(mask):
@@ -215,11 +214,7 @@ def _attend(
     bias = None if causal else _padding_bias(op, mask, [batch, queries, keys], past)
     if op.has(added):
         extra = op.x(added)
-        wanted = [
-            have if is_static(have) and have == 1 else size
-            for have, size in zip(op.shape(added), [batch, heads, queries, keys], strict=True)
-        ]
-        extra = as_shape(op, extra, wanted)
+        extra = op.fitted(extra, [batch, heads, queries, keys])
         bias = extra if bias is None else op.emit(R.add(bias, extra))
     scale = float(op.attr("scale", 0.0)) or 1 / math.sqrt(size)
     if whole:
@@ -252,7 +247,7 @@ def _padding_bias(op: Op, place: int, sizes: list[Dim], past: Dim) -> relax.Expr
             wanted = [batch, queries, keys]
         else:
             raise op.unsupported(f"a mask of rank {len(shape)}")
-        tensors.append(as_shape(op, op.x(place), wanted))
+        tensors.append(op.as_shape(op.x(place), wanted))
     hidden = float(op.attr("mask_filter_value", -10000.0))
 
     def compute(*given: Any) -> te.Tensor:

@@ -7,6 +7,7 @@ from typing import Any
 from tvm import relax
 from tvm.relax import op as R
 
+from frontends.dims import dims_of
 from frontends.errors import InvalidModel
 from frontends.onnx.op import Op
 from frontends.onnx.operators.conv import conv
@@ -58,7 +59,8 @@ def fused_conv(op: Op) -> relax.Expr:
     """Return a convolution, plus input 3 if given, followed by an activation."""
     result = conv(op)
     if op.has(3):
-        result = R.add(op.emit(result), op.x(3))
+        result = op.emit(result)
+        result = R.add(result, op.as_shape(op.x(3), dims_of(result)))
     return activated(op, result)
 
 

@@ -8,10 +8,10 @@ import numpy as np
 from tvm import relax
 from tvm.relax import op as R
 
-from frontends.dims import dtype_of
+from frontends.dims import dims_of, dtype_of
 from frontends.onnx.indices import indices_within
 from frontends.onnx.op import Op
-from frontends.onnx.operators.microsoft import MICROSOFT
+from frontends.onnx.operators.microsoft import MICROSOFT, biased
 from frontends.onnx.registry import converter
 
 
@@ -41,8 +41,10 @@ def rms_norm(op: Op) -> Any:
 
 
 def _skip_sum(op: Op, bias: int) -> relax.Expr:
-    total = op.emit(R.add(op.x(0), op.x(1)))
-    return op.emit(R.add(total, op.x(bias))) if op.has(bias) else total
+    total = biased(op)
+    if not op.has(bias):
+        return total
+    return op.emit(R.add(total, op.fitted(op.x(bias), op.shape())))
 
 
 def _with_sum(op: Op, result: relax.Expr, total: relax.Expr) -> Any:
@@ -64,11 +66,12 @@ def embed_layer_norm(op: Op) -> Any:
         positions = op.emit(R.take(op.x(3), places, 0, "clip"))
     else:
         positions = op.emit(R.strided_slice(op.x(3), [0], [0], [length], assume_inbound=False))
-    total = op.emit(R.add(words, positions))
+    total = op.emit(R.add(words, op.fitted(positions, dims_of(words))))
     if op.has(4):
         given = indices_within(op, 1, [op.shape(4)[0]]) if op.has(1) else None
         segments = op.const(np.zeros((1, 1)), op.dtype(0)) if given is None else given
-        total = op.emit(R.add(total, op.emit(R.take(op.x(4), segments, 0, "clip"))))
+        kinds = op.emit(R.take(op.x(4), segments, 0, "clip"))
+        total = op.emit(R.add(total, op.fitted(kinds, dims_of(words))))
     normal = R.nn.layer_norm(total, op.x(5), op.x(6), [-1], float(op.attr("epsilon", 1e-12)))
     outputs: list[Any] = [normal]
     if len(op.node.output) > 1:
@@ -96,9 +99,9 @@ def group_norm(op: Op) -> Any:
         skip = op.x(3)
         if op.ndim(3) == 2:
             skip = op.emit(R.expand_dims(skip, [1, 2]))
-        x = op.emit(R.add(x, skip))
+        x = op.emit(R.add(x, op.fitted(skip, op.shape())))
         if op.has(4):
-            x = op.emit(R.add(x, op.x(4)))
+            x = op.emit(R.add(x, op.fitted(op.x(4), op.shape())))
     axis = op.ndim() - 1 if channels_last else 1
     axes = [place for place in range(1, op.ndim()) if place != axis]
     dtype = dtype_of(x)

@@ -11,7 +11,7 @@ from tvm import relax, te
 from tvm.relax import op as R
 
 from frontends.computations.exact_reshape import exact_reshape
-from frontends.dims import all_static, dtype_of, is_static
+from frontends.dims import all_static, dims_of, dtype_of, is_static
 from frontends.onnx.op import Op, normalize_axis, numpy_dtype
 from frontends.onnx.registry import converter
 
@@ -45,14 +45,16 @@ def _batch_norm(op: Op, training: bool) -> Any:
     """
     dtype, wide = op.dtype(0), _wider(op.dtype(0), op.dtype(3))
     x, epsilon = _cast(op, op.x(0), wide), float(op.attr("epsilon", 1e-5))
+    own = list(op.shape()[1 : 1 + op.ndim(1)])
     parameters = [_cast(op, op.x(place), wide) for place in range(1, 5)]
-    column = [1, *op.shape(1), *([1] * (op.ndim() - 1 - op.ndim(1)))]
+    column = [1, *own, *([1] * (op.ndim() - 1 - op.ndim(1)))]
     each_place = op.ndim(1) > 1  # spatial=0 of opset 1 to 8: a parameter for each element
     if not training and not each_place:
         triple = op.emit(R.nn.batch_norm(x, *parameters, axis=1, epsilon=epsilon, training=False))
         return triple[0] if dtype == wide else _cast(op, triple[0], dtype)
     scale, bias, mean, variance = (
-        op.emit(exact_reshape(parameter, relax.ShapeExpr(column))) for parameter in parameters
+        op.emit(exact_reshape(op.as_shape(parameter, own), relax.ShapeExpr(column)))
+        for parameter in parameters
     )
     more: list[relax.Expr] = []
     if training:
@@ -61,20 +63,20 @@ def _batch_norm(op: Op, training: bool) -> Any:
         own_mean = op.emit(R.mean(exact, axes, True))
         centered = op.emit(R.subtract(exact, own_mean))
         own_variance = op.emit(R.mean(op.emit(R.multiply(centered, centered)), axes, True))
-        own = [_cast(op, own_mean, wide), _cast(op, own_variance, wide)]
+        batch = [_cast(op, own_mean, wide), _cast(op, own_variance, wide)]
         keep = float(op.attr("momentum", 0.9))
-        for old, new in zip((mean, variance), own, strict=True):
+        for old, new in zip((mean, variance), batch, strict=True):
             kept = op.emit(R.multiply(old, op.const(keep, wide)))
             moved = op.emit(R.add(kept, op.emit(R.multiply(new, op.const(1 - keep, wide)))))
             more.append(moved)
-        mean, variance = own
+        mean, variance = batch
         if op.opset < 14:
-            more += own
+            more += batch
     deviation = op.emit(R.sqrt(op.emit(R.add(variance, op.const(epsilon, wide)))))
     factor = op.emit(R.divide(scale, deviation))
     unit = op.emit(R.multiply(op.emit(R.subtract(x, mean)), factor))
     y = _cast(op, R.add(unit, bias), dtype)
-    flat = relax.ShapeExpr(list(op.shape(1)))
+    flat = relax.ShapeExpr(own)
     statistics = [_cast(op, exact_reshape(item, flat), op.dtype(3)) for item in more]
     return (y, *statistics)[: len(op.node.output)]
 
@@ -128,7 +130,10 @@ def _full_size(op: Op, place: int, sizes: Sequence[Any]) -> relax.Expr:
     known = op.constant(place)
     if known is not None and all_static(sizes):
         return op.const(np.broadcast_to(known, [int(size) for size in sizes]))
-    return op.emit(R.broadcast_to(op.x(place), relax.ShapeExpr(list(sizes))))
+    x = op.fitted(op.x(place), sizes)
+    if list(dims_of(x)) == list(sizes):
+        return x
+    return op.emit(R.broadcast_to(x, relax.ShapeExpr(list(sizes))))
 
 
 def _statistics(
@@ -159,7 +164,7 @@ def rms_norm(op: Op) -> relax.Expr:
 def instance_norm(op: Op) -> relax.Expr:
     """Normalize each channel of each sample over its spatial axes."""
     axes = list(range(2, op.ndim()))
-    return _scaled(op, op.x(), axes, [1, op.shape(1)[0], *([1] * len(axes))])
+    return _scaled(op, op.x(), axes, [1, op.shape()[1], *([1] * len(axes))])
 
 
 def _scaled(op: Op, x: relax.Expr, axes: list[int], column: list[Any]) -> relax.Expr:
@@ -170,7 +175,11 @@ def _scaled(op: Op, x: relax.Expr, axes: list[int], column: list[Any]) -> relax.
     average, inverse = _statistics(op, x, axes, float(op.attr("epsilon", 1e-5)))
     unit = op.emit(R.multiply(op.emit(R.subtract(x, average)), inverse))
     scale, shift = (
-        op.emit(exact_reshape(_cast(op, op.x(place), wide), relax.ShapeExpr(column)))
+        op.emit(
+            exact_reshape(
+                _cast(op, op.as_shape(op.x(place), [column[1]]), wide), relax.ShapeExpr(column)
+            )
+        )
         for place in (1, 2)
     )
     return _cast(op, R.add(op.emit(R.multiply(unit, scale)), shift), dtype)

@@ -11,7 +11,7 @@ from frontends.computations.arange import arange, arange_length
 from frontends.dims import Dim, is_static
 from frontends.errors import InvalidModel
 from frontends.onnx.op import Op
-from frontends.onnx.operators.run_time_size import counted
+from frontends.onnx.operators.run_time_size import counted, refusing
 from frontends.onnx.ratio import MANTISSA, NotARatio, RatioArithmetic
 from frontends.onnx.registry import converter
 
@@ -62,6 +62,11 @@ def _run_time_range(op: Op, length: Dim | None = None) -> relax.Expr:
     start, limit, step = (
         op.emit(R.reshape(op.x(place), relax.ShapeExpr([1]))) for place in range(3)
     )
+    known = op.constant(2)
+    if known is None:
+        step = refusing(op, step, 0, "a step of zero never arrives")
+    elif not known.any():
+        raise InvalidModel("a step of zero never arrives")
     if length is None:
         length = counted(op, op.te(arange_length, start, limit, step, name="arange_length"))
     return op.te(

@@ -14,7 +14,9 @@ from tvm.relax import op as R
 from frontends.computations.dynamic_quantization import round_to_codes
 from frontends.computations.gate_activation import DEFAULTS, NAMES
 from frontends.computations.recurrent import Activation, Cell, Layer, recurrent
+from frontends.dims import Dim, dims_of, is_static
 from frontends.errors import InvalidModel
+from frontends.onnx.broadcasting import known_one
 from frontends.onnx.op import Op
 from frontends.onnx.registry import converter
 
@@ -152,28 +154,39 @@ class _Inputs:
             return state
         return self.op.emit(R.permute_dims(state, [1, 0, 2]))
 
-    def layer(self) -> Layer:
-        lengths = None
-        if self.op.has(4):
-            lengths = self.op.x(4)
-            if self.op.dtype(4) != "int32":
-                lengths = self.op.emit(R.astype(lengths, "int32"))
+    def layer(self, cell: Cell) -> Layer:
+        """Return the tensors, whose sizes are stated to agree where they are symbolic."""
+        op, directions = self.op, len(cell.reverse)
+        first, second, inputs = dims_of(self.x)
+        inputs = known_one([inputs, dims_of(self.w)[2]])
+        hidden = known_one([dims_of(self.r)[2], op.attr("hidden_size", dims_of(self.r)[2])])
+        if not is_static(inputs) or not is_static(hidden):
+            raise op.unsupported("weights of symbolic size")
+        batch = first if self.batch_first else second
+        lengths = op.as_shape(op.x(4), [batch]) if op.has(4) else None
+        if lengths is not None and op.dtype(4) != "int32":
+            lengths = op.emit(R.astype(lengths, "int32"))
+
+        def stated(x: relax.Expr | None, *dims: Dim) -> relax.Expr | None:
+            return None if x is None else op.as_shape(x, [directions, *dims])
+
+        rows = cell.gates * hidden
         return Layer(
-            x=self.x,
-            w=self.w,
-            r=self.r,
-            bias=self.optional(3),
+            x=op.as_shape(self.x, [first, second, inputs]),
+            w=op.as_shape(self.w, [directions, rows, inputs]),
+            r=op.as_shape(self.r, [directions, rows, hidden]),
+            bias=stated(self.optional(3), 2 * rows),
             lengths=lengths,
-            h=self.state(5),
-            c=self.state(6),
-            peephole=self.optional(7),
+            h=stated(self.state(5), batch, hidden),
+            c=stated(self.state(6), batch, hidden),
+            peephole=stated(self.optional(7), 3 * hidden),
         )
 
 
 def _outputs(op: Op, cell: Cell, inputs: _Inputs) -> list[Any]:
     """Emit the layer; return Y as ONNX has it: (T, D, B, H), or (B, T, D, H) with layout 1."""
     wanted = [bool(name) for name in op.node.output]
-    y, h, c = recurrent(op, cell, inputs.layer(), with_sequence=wanted[0])
+    y, h, c = recurrent(op, cell, inputs.layer(cell), with_sequence=wanted[0])
     states = [h] if c is None else [h, c]
     if cell.batch_first:
         states = [op.emit(R.permute_dims(state, [1, 0, 2])) for state in states]

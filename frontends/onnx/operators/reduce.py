@@ -62,15 +62,18 @@ _KINDS = {
 def _reduce_run_time(op: Op) -> relax.Expr:
     """Reduce over axes that are known only at run time: so is the result's shape."""
     dims, keep = list(op.shape()), bool(op.attr("keepdims", 1))
-    if not is_static(op.shape(1)[0]):
-        raise op.unsupported("an unknown number of axes")
+    number = op.shape(1)[0]
+    if not keep and not is_static(number):
+        raise op.unsupported("an unknown number of axes that are dropped: the result has no rank")
     given = indices_within(op, 1, [len(dims)])
+    every = not op.attr("noop_with_empty_axes", 0)
     found = op.te(
-        lambda axes, sizes: kept_dims(axes, sizes, keep=keep), given, name="kept_dims", dims=dims
-    )
+        lambda axes, sizes: kept_dims(axes, sizes, keep=keep, every_if_none=every),
+        given, name="kept_dims", dims=dims,
+    )  # fmt: skip
     shape, reduced = parts(op, found, 2)
     kind = REDUCTIONS[_KINDS[op.node.op_type]]
-    sizes = read_sizes(op, shape) if keep or int(op.shape(1)[0]) < len(dims) else []
+    sizes = read_sizes(op, shape) if keep or int(number) < len(dims) else []
     if not sizes:
         return op.te(lambda x, mask: reduce_axes(x, mask, [], kind), op.x(), reduced)
     return op.te(

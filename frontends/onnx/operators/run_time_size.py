@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tvm import relax
 from tvm.relax import op as R
 
+from frontends.computations.checked_values import checked_values
 from frontends.computations.exact_reshape import exact_reshape
 from frontends.dims import Dim
 from frontends.errors import InvalidModel
@@ -38,6 +39,12 @@ def run_time_size(op: Op, place: int) -> Dim:
     if op.dtype(place) != "int64":
         number = op.emit(R.astype(number, "int64"))
     return counted(op, number)
+
+
+def refusing(op: Op, x: relax.Expr, refused: int, fault: str, most: int = 0) -> relax.Expr:
+    """Return a vector; a run ends with the error `fault` if too many elements are `refused`."""
+    message = f"{op.node.op_type}: {fault} (tensor '{op.title}')"
+    return op.te(lambda v: checked_values(v, refused, message, most=most), x, name="checked_values")
 
 
 def as_rows(op: Op, x: relax.Expr, dims: Sequence[Dim], axis: int) -> relax.Expr:

@@ -161,8 +161,7 @@ def concat_from_sequence(op: Op) -> Any:
             pieces[place] = Value("", item.dtype, expr=shaped)
     if len(pieces) == 1:
         return pieces[0]
-    joined = Op(op.builder, op.node, op.opset, pieces)
-    return R.concat(joined.aligned(range(len(pieces)), free=axis), axis)
+    return R.concat([op.builder.expression(piece) for piece in pieces], axis)
 
 
 @converter("SequenceMap")

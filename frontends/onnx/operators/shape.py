@@ -15,7 +15,7 @@ from frontends.dims import Dim, all_static, is_static
 from frontends.errors import InvalidModel
 from frontends.onnx.indices import indices_within
 from frontends.onnx.op import Op, normalize_axis
-from frontends.onnx.operators.run_time_size import read_sizes
+from frontends.onnx.operators.run_time_size import read_sizes, refusing
 from frontends.onnx.registry import converter
 from frontends.onnx.value import Value, dim_array
 
@@ -87,7 +87,8 @@ def _reshape_at_run_time(op: Op) -> relax.Expr:
     def compute(wanted: te.Tensor, have: list[Any] | None = None) -> te.Tensor:
         return run_time_dims.reshaped_dims(wanted, have or [], copy_zeros)
 
-    dims = op.te(compute, op.x(1), name="reshaped_dims", dims=op.shape())
+    wanted = refusing(op, op.x(1), -1, "more than one -1 in the new shape", most=1)
+    dims = op.te(compute, wanted, name="reshaped_dims", dims=op.shape())
     return reshape_to(op, op.x(), read_sizes(op, dims))
 
 
@@ -184,7 +185,7 @@ def concat(op: Op) -> Any:
     parts = [place for place in places if 0 not in _static_dims(op.shape(place))] or places
     if len(parts) == 1:
         return op.value(parts[0])
-    return R.concat(op.aligned(parts, free=axis), axis)
+    return R.concat([op.x(place) for place in parts], axis)
 
 
 def _static_dims(dims: tuple[Dim, ...]) -> list[int]:
@@ -255,34 +256,20 @@ def slice_axis(op: Op, x: relax.Expr, axis: int, start: Dim, length: Dim, step: 
 
 @converter("Expand")
 def expand(op: Op) -> Any:
-    """Broadcast to a shape, which may itself be smaller than the tensor's."""
-    have, wanted = list(op.shape()), op.runtime_dims(1)
-    rank = max(len(have), len(wanted))
-    have = [1] * (rank - len(have)) + have
-    wanted = [1] * (rank - len(wanted)) + wanted
-    dims: list[Dim] = []
-    loose = False
-    for left, right in zip(have, wanted, strict=True):
-        if is_static(left) and left == 1:
-            dims.append(right)
-        elif is_static(right) and right == 1 or op.arithmetic.equal(left, right):
-            dims.append(left)
-        elif is_static(left) and is_static(right):
-            raise InvalidModel(f"{have} does not broadcast with {wanted}")
-        elif is_static(left):
-            op.require(tirx.any(right == 1, right == left), "broadcasts")
-            dims.append(left)
-        else:
-            op.require(tirx.any(left == 1, left == right), "broadcasts")
-            dims.append(right)
-            loose = True
-    if rank == op.ndim() and all(
-        op.arithmetic.equal(left, right) for left, right in zip(have, dims, strict=True)
-    ):
+    """Broadcast with a shape, both ways: the tensor may be larger than the shape, too."""
+    common, _ = op.builder.sizes.common_dims(
+        [op.shape(), op.runtime_dims(1)], op.title, related_are_equal=False
+    )
+    have = [1] * (len(common) - op.ndim()) + list(op.shape())
+    pairs = list(zip(have, common, strict=True))
+    for left, right in pairs:
+        if is_static(left) and is_static(right) and left not in (1, right):
+            raise InvalidModel(f"{have} does not broadcast with {common}")
+    if len(common) == op.ndim() and all(op.arithmetic.equal(*pair) for pair in pairs):
         return op.value(0)
-    if loose:
-        return op.te(broadcast_loosely, op.x(), name="expand", dims=dims)
-    return R.broadcast_to(op.x(), relax.ShapeExpr(dims))
+    if all(is_static(left) or op.arithmetic.equal(left, right) for left, right in pairs):
+        return R.broadcast_to(op.x(), relax.ShapeExpr(common))
+    return op.te(broadcast_loosely, op.x(), name="expand", dims=common)
 
 
 @converter("Tile", since=1)

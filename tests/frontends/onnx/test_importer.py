@@ -117,11 +117,16 @@ def test_dynamic_shapes_fix_and_rename() -> None:
         ({"nope": {0: 2}}, "names no input"),
         ({"x": {7: 2}}, "out of range"),
         ({"x": {0: 1.5}}, "a size or a name"),
+        ({"x": {0: 2**62}}, "no memory holds"),
+        ({"x": {0: 3, 1: 9}}, "dimension 1 of 'x' is 9, 2 in the file; with that, .*MatMul"),
     ],
 )
 def test_wrong_dynamic_shapes(override: dict, message: str) -> None:
     model = make_model(
-        [helper.make_node("Relu", ["x"], ["y"])], {"x": ("float32", ["n", 2])}, ["y"]
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        {"x": ("float32", ["n", 2])},
+        ["y"],
+        {"w": np.ones((2, 3), "float32")},
     )
     with pytest.raises(InvalidInput, match=message):
         import_onnx(model, dynamic_shapes=override)

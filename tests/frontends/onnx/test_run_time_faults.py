@@ -114,6 +114,27 @@ def test_sizes_given_at_run_time(
     check(model, feed(good), [feed(sizes) for sizes in bad])
 
 
+def test_what_is_wrong_with_a_step_or_a_shape() -> None:
+    names = ["start", "limit", "step"]
+    nodes = [
+        helper.make_node("Range", names, ["r"]),
+        helper.make_node("Reshape", ["x", "s"], ["y"]),
+    ]
+    inputs: Inputs = {name: ("int64", []) for name in names}
+    inputs |= {"x": ("float32", ["n", 3]), "s": ("int64", [2])}
+    model = make_model(nodes, inputs, ["r", "y"], output_types={"r": TensorProto.INT64})
+    good = {"start": np.array(0), "limit": np.array(5), "step": np.array(2)}
+    good |= {"x": floats(2, 3), "s": np.array([-1, 2])}
+    compiled = relaxc.compile(model, threads=1, progress=False)
+    np.testing.assert_array_equal(compiled(**good)[0], [0, 2, 4])
+    for wrong, message in (
+        ({"step": np.array(0)}, "Range: a step of zero never arrives"),
+        ({"s": np.array([-1, -1])}, "Reshape: more than one -1 in the new shape"),
+    ):
+        with pytest.raises(relaxc.RunError, match=message):
+            compiled(**{**good, **wrong})
+
+
 def test_slices_that_select_nothing_sensible() -> None:
     """A step of 0, an axis that does not exist; -(2**63) is a step like any other."""
     inputs: Inputs = {"x": ("float32", ["n", 3])}

@@ -210,3 +210,19 @@ def test_expanding_to_a_shape_that_does_not_fit_is_refused() -> None:
             compiled(x, np.array(wrong))
     with pytest.raises(relaxc.RunError, match="y0_broadcasts"):
         compiled(np.ones((4, 3), "float32"), np.array([2, 3]))
+
+
+def test_reduction_over_a_number_of_axes_that_is_known_at_run_time() -> None:
+    """No axes at all mean every axis, unless the node says that they mean none."""
+    for op, noop in (("ReduceMax", 0), ("ReduceSum", 1)):
+        node = helper.make_node(op, ["x", "axes"], ["y"], noop_with_empty_axes=noop)
+        inputs = {"x": ("float32", ["n", 3]), "axes": ("int64", ["k"])}
+        model = make_model([node], inputs, ["y"], opset=18)
+        compiled = relaxc.compile(model, threads=1, progress=False)
+        for axes in ([1], [-1, 0], []):
+            feeds = {"x": X[0, :, :3], "axes": np.array(axes, "int64")}
+            (want,) = run_reference(model, feeds)
+            np.testing.assert_allclose(compiled(**feeds), want, rtol=1e-6)
+    node = helper.make_node("ReduceMax", ["x", "axes"], ["y"], keepdims=0)
+    with pytest.raises(relaxc.UnsupportedOperator, match="no rank"):
+        relaxc.compile(make_model([node], inputs, ["y"], opset=18), progress=False)
