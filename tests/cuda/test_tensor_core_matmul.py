@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pytest
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
-from tests.cuda.emulate import run_kernel
-from tests.cuda.emulator.launch import Fault, Traffic
+from tests.cuda.emulator.launch import Fault
+from tests.cuda.kernel_set import Kernels
 from tests.cuda.products import Case, convolution, matmul
 from tests.cuda.ptxas import cuda_source, kernel_usage
 from tests.cuda.static_counts import count_instructions
 from tir_schedules import Machine, schedule_func
 from tir_schedules.cuda import shared_tile
-from tir_schedules.cuda.tensor_core_matmul import match_product, write_kernel
-from tir_schedules.cuda.tile_choice import TILES, Tile, choose_tile
+from tir_schedules.cuda.pipelined_product import match_product
+from tir_schedules.cuda.tensor_core_matmul import TYPES, TensorCoreProduct
+from tir_schedules.cuda.tile_choice import MATRIX_TILES, Tile, choose_tile
 
 RULE = "tensor_core_matmul"
 ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90")
@@ -39,30 +38,8 @@ BROKEN = {  # what of `whole_tiles` is replaced by what, and what is found then
 }
 
 
-@dataclass(frozen=True)
-class Kernels:
-    """Functions, and one CUDA file with the kernels of all of them and of broken ones."""
-
-    functions: dict[str, PrimFunc]
-    source: str
-
-    def run(self, name: str, case: Case, kernel: str = "", backward: bool = False) -> Traffic:
-        """Run a kernel and compare it with NumPy."""
-        inputs, result = case.inputs(), case.empty()
-        traffic = run_kernel(
-            self.functions[name],
-            self.source,
-            [*inputs, result],
-            kernel=kernel or f"{name}_kernel",
-            sizes=case.sizes,
-            backward=backward,
-        )
-        assert case.error(inputs, result) < (1e-2 if case.dtype == "bfloat16" else 2e-3)
-        return traffic
-
-
 def scheduled(case: Case, tile: Tile) -> PrimFunc:
-    return write_kernel(case.func, match_product(case.func), tile)
+    return TensorCoreProduct(match_product(case.func, TYPES), tile).write(case.func)
 
 
 @pytest.fixture(scope="module")
@@ -72,16 +49,8 @@ def kernels() -> Kernels:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shared_tile, "swizzled", lambda row, chunk, chunks, *_: row * chunks + chunk)
         functions["unswizzled"] = scheduled(*CASES["whole_tiles"])
-    source = cuda_source(functions)
-    begin = source.rindex('extern "C" __global__', 0, source.rindex("whole_tiles_kernel"))
-    whole = source[begin:].split('extern "C" __global__')[1]
-    for name, (old, new, number, _) in BROKEN.items():
-        parts = whole.split(old)
-        assert len(parts) > number + 1, f"{old} is not there"
-        broken = old.join(parts[: number + 1]) + new + old.join(parts[number + 1 :])
-        broken = broken.replace("whole_tiles_kernel", name)
-        source += f'\nextern "C" __global__{broken}'
-    return Kernels(functions, source)
+    whole = Kernels(functions, cuda_source(functions))
+    return whole.with_broken("whole_tiles", {name: how[:3] for name, how in BROKEN.items()})
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -119,7 +88,7 @@ def test_counts_of_4096_cubed(arch: str) -> None:
     assert result.rule == RULE
     gpu = Machine.from_target(target).gpu
     assert gpu is not None
-    tile = choose_tile(n, n, n, 1, gpu)
+    tile = choose_tile(n, n, n, 1, gpu, MATRIX_TILES)
     assert tile.stages >= 3
     assert tile.shared_bytes <= gpu.block_shared_bytes
     counts = count_instructions(result.func)
@@ -133,7 +102,7 @@ def test_the_model_prefers_tiles_that_fit() -> None:
     for arch in ARCHS:
         gpu = Machine.from_target(Target({"kind": "cuda", "arch": arch})).gpu
         assert gpu is not None
-        large, narrow = choose_tile(4096, 4096, 4096, 1, gpu), choose_tile(8, 4096, 4096, 1, gpu)
+        large, narrow = (choose_tile(rows, 4096, 4096, 1, gpu, MATRIX_TILES) for rows in (4096, 8))
         assert large.rows * large.columns >= 128 * 64
         assert narrow.rows <= 32
         for tile in (large, narrow):
@@ -155,7 +124,7 @@ def test_others_are_declined_with_a_reason() -> None:
 def test_tiles_do_not_spill(nvcc: str) -> None:
     """At 4096^3, every other tile of the list: registers as the model has them, or fewer."""
     case = matmul(4096, 4096, 4096)
-    names = {f"tile_{at}": tile for at, tile in enumerate(TILES[::2])}
+    names = {f"tile_{at}": tile for at, tile in enumerate(MATRIX_TILES[::2])}
     usage = kernel_usage(
         nvcc, cuda_source({name: scheduled(case, tile) for name, tile in names.items()})
     )

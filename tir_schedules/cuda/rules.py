@@ -9,6 +9,7 @@ def cuda_rules() -> list[Rule]:
     """Return the rules in the order they are asked; the last one takes anything."""
     from tir_schedules.cuda import (
         contraction,
+        cuda_core_matmul,
         elementwise,
         fallback,
         reduction,
@@ -19,6 +20,7 @@ def cuda_rules() -> list[Rule]:
     return [
         elementwise.RULE,
         tensor_core_matmul.RULE,  # products and convolutions of 16-bit floats
+        cuda_core_matmul.RULE,  # those of float32
         contraction.RULE,  # matrix products and convolutions as tiles in shared memory
         row_kernel.RULE,  # softmax, norms, long reductions: one block of threads a row
         reduction.RULE,  # pooling, depthwise convolution, short reductions: one thread a result

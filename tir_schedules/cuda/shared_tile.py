@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import tvm
 from tvm import tirx
 from tvm.tirx import Expr
 from tvm.tirx.script import builder as T
@@ -36,7 +37,7 @@ def swizzled(row: Expr, chunk: Expr, chunks: int, chunk_bytes: int = CHUNK_BYTES
 class SharedTile:
     """One operand's part of a pipeline stage.
 
-    `outer` rows (or columns) of the product by `depth` steps, of 2-byte elements. `along_steps`
+    `outer` rows (or columns) of the product by `depth` steps. `along_steps`
     tells that steps lie side by side in memory; a row of the tile is then one outer index, else
     one step.
     """
@@ -52,9 +53,18 @@ class SharedTile:
         return self.outer * self.depth
 
     @property
+    def chunk(self) -> int:
+        """Return how many elements a chunk has."""
+        return CHUNK_BYTES // tvm.DataType(self.operand.dtype).itemsize
+
+    @property
     def chunks(self) -> int:
-        """Return how many chunks of eight elements a row of the tile has."""
-        return (self.depth if self.along_steps else self.outer) // 8
+        """Return how many chunks a row of the tile has."""
+        return (self.depth if self.along_steps else self.outer) // self.chunk
+
+    def address(self, memory: Any, base: Expr, row: Expr, chunk: Expr) -> Expr:
+        """Return the address of a chunk of a tile that begins at `base` in a shared buffer."""
+        return memory.ptr_to([base + swizzled(row, chunk, self.chunks) * self.chunk])
 
     def fill(
         self,
@@ -75,19 +85,27 @@ class SharedTile:
                 where the tile always lies within.
             thread: The number of the thread in its block.
             threads: How many there are.
+
+        Raises:
+            ValueError: If the chunks cannot be shared out evenly.
         """
         batch, first_outer, first_step = where
-        for at in range(self.elements // 8 // threads):
+        trips, left = divmod(self.elements // self.chunk, threads)
+        if left:
+            raise ValueError("the chunks of a tile are no multiple of the threads")
+        for at in range(trips):
             number = thread + at * threads
             row = tirx.floordiv(number, self.chunks)
             chunk = tirx.floormod(number, self.chunks)
-            outer, step = (row, chunk * 8) if self.along_steps else (chunk * 8, row)
+            outer, step = (
+                (row, chunk * self.chunk) if self.along_steps else (chunk * self.chunk, row)
+            )
             outer, step = first_outer + outer, first_step + step
             load, condition = self.operand.locate(batch, outer, step)
             if limits is not None:
                 inside = tirx.all(outer < limits[0], step < limits[1])
                 condition = inside if condition is None else tirx.all(inside, condition)
-            target = memory.ptr_to([base + swizzled(row, chunk, self.chunks) * 8])
+            target = self.address(memory, base, row, chunk)
             source = load.source.ptr_to(list(load.indices))
             copy = T.ptx["cp.async.cg.shared.global.L2::128B"]
             if condition is None:
@@ -111,6 +129,6 @@ class SharedTile:
             row, chunk = outer + outer_block * 8 + line, step // 8 + step_block
         else:
             row, chunk = step + step_block * 8 + line, tirx.floordiv(outer, 8) + outer_block
-        address = memory.ptr_to([base + swizzled(row, chunk, self.chunks) * 8])
+        address = self.address(memory, base, row, chunk)
         trans = "" if self.along_steps else ".trans"
         return f"ldmatrix.sync.aligned.m8n8.x4{trans}.shared.b16", address

@@ -14,15 +14,14 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
-from tir_schedules.blocks import constant
+from tir_schedules.cuda.product_stores import VECTOR, store_vector
 from tir_schedules.cuda.shared_tile import swizzled
 
-VECTOR = 4
 _SLOT = 8  # sums of one row that an `mma` makes: 32 bytes, a quarter of the banks
 
 
 def store_sums(kernel: Any) -> None:
-    """Emit the epilogue of a `_Kernel` whose sums are complete."""
+    """Emit the epilogue of a `TensorCoreProduct` whose sums are complete."""
     tile, lane = kernel.tile, kernel.lane
     slots = tile.warp_columns // _SLOT
     # 2-byte elements: a float32 sum takes two of them.
@@ -48,42 +47,6 @@ def store_sums(kernel: Any) -> None:
             column = tirx.floormod(number, tile.warp_columns // VECTOR) * VECTOR
             where = address(row, tirx.floordiv(column, _SLOT), tirx.floormod(column, _SLOT))
             T.evaluate(T.ptx["ld.shared.v4.f32"](*(values[i] for i in range(VECTOR)), where))
-            _store_vector(kernel, values, kernel.warp_row + band * 16 + row, column)
+            row = kernel.within[0] + band * 16 + row
+            store_vector(kernel, values, 0, row, kernel.within[1] + column)
         T.evaluate(T.cuda.warp_sync())
-
-
-def _store_vector(kernel: Any, values: Any, row: Any, column: Any) -> None:
-    """Store what the function makes of `VECTOR` neighbours, if they are within the result."""
-    product, tile = kernel.product, kernel.tile
-    row = kernel.first_row + row
-    column = kernel.first_column + kernel.warp_column + column
-    width, height = product.columns, constant(product.rows)
-    conditions = []
-    if height is None or height % tile.rows:
-        conditions.append(row < product.rows)
-    if width % VECTOR == 0 and width % tile.columns:
-        conditions.append(column < width)
-    if not conditions:
-        return _store_within(kernel, values, row, column)
-    with T.If(tirx.all(*conditions)):
-        with T.Then():
-            _store_within(kernel, values, row, column)
-    return None
-
-
-def _store_within(kernel: Any, values: Any, row: Any, column: Any) -> None:
-    product = kernel.product
-    if product.columns % VECTOR == 0:
-        with T.vectorized(0, VECTOR) as at:
-            _store_one(product, kernel.batch, row, column + at, values[at])
-        return
-    for at in range(VECTOR):
-        with T.If(column + at < product.columns):
-            with T.Then():
-                _store_one(product, kernel.batch, row, column + at, values[at])
-
-
-def _store_one(product: Any, batch: Any, row: Any, column: Any, total: Any) -> None:
-    value = total if product.dtype == "float32" else tirx.Cast(product.dtype, total)
-    buffer, indices, stored = product.stores(batch, row, column, value)
-    T.buffer_store(buffer, stored, indices)

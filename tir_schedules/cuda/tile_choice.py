@@ -1,4 +1,4 @@
-"""Choose the tile of a Tensor Core product by a model of the time it takes on a GPU.
+"""Choose the tile of a product by a model of the time it takes on a GPU.
 
 A tile of `rows` x `columns` results belongs to a block of threads, `warp_rows` x `warp_columns` of
 it to each warp; steps go through shared memory `depth` at a time, `stages` of them in flight.
@@ -6,12 +6,14 @@ it to each warp; steps go through shared memory `depth` at a time, `stages` of t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from tir_schedules.gpu import Gpu
 
 _WARP = 32
-_OTHER_REGISTERS = 40  # addresses and counters
+_OTHER_REGISTERS = 48  # addresses and counters
 _START_CLOCKS = 1500  # launch of a block and the first trip to memory
 _STEP_CLOCKS = 60  # from the load of a fragment to the sum that an mma makes of it
 _IDLE_WARPS = 0.5  # how far a Tensor Core is from busy with few warps to choose from
@@ -19,8 +21,9 @@ _IDLE_WARPS = 0.5  # how far a Tensor Core is from busy with few warps to choose
 
 @dataclass(frozen=True)
 class Tile:
-    """How a product is cut, in elements; 2-byte operands, sums in float32."""
+    """How a product is cut, in elements: here for Tensor Cores, 2-byte operands."""
 
+    element_bytes: ClassVar[int] = 2
     rows: int
     columns: int
     depth: int
@@ -41,7 +44,7 @@ class Tile:
     @property
     def stage_bytes(self) -> int:
         """Return the shared memory of one stage of the pipeline."""
-        return 2 * (self.rows + self.columns) * self.depth
+        return self.element_bytes * (self.rows + self.columns) * self.depth
 
     @property
     def epilogue_bytes(self) -> int:
@@ -60,12 +63,60 @@ class Tile:
         fragments = (self.warp_rows + self.warp_columns) // 16 * 4
         return sums + 2 * fragments + _OTHER_REGISTERS
 
-    def with_stages(self, stages: int) -> Tile:
-        """Return the tile with another number of stages."""
-        return Tile(**{**self.__dict__, "stages": stages})
+    def rate(self, gpu: Gpu) -> int:
+        """Return how many products a multiprocessor adds in a clock."""
+        return gpu.matrix_fmas
+
+    def shared_reads(self) -> int:
+        """Return the bytes of shared memory that all warps read for one stage."""
+        return self.warps * 2 * (self.warp_rows + self.warp_columns) * self.depth
+
+    def step_clocks(self) -> int:
+        """Return how long one warp alone takes for a stage: loads and sums wait for each other."""
+        return self.depth // 16 * _STEP_CLOCKS
 
 
-TILES = (
+@dataclass(frozen=True)
+class LaneTile(Tile):
+    """A tile for CUDA cores in float32: lanes are 4 x 8, each has rows and columns of its own."""
+
+    element_bytes: ClassVar[int] = 4
+
+    @property
+    def lane_rows(self) -> int:
+        """Return how many rows a lane has."""
+        return self.warp_rows // 4
+
+    @property
+    def lane_columns(self) -> int:
+        """Return how many columns a lane has."""
+        return self.warp_columns // 8
+
+    @property
+    def epilogue_bytes(self) -> int:
+        """Return 0: sums are stored as they are."""
+        return 0
+
+    @property
+    def registers(self) -> int:
+        """Return about how many registers a thread needs: sums, operands of 4 steps, others."""
+        sides = self.lane_rows + self.lane_columns
+        return self.lane_rows * self.lane_columns + 4 * sides + _OTHER_REGISTERS
+
+    def rate(self, gpu: Gpu) -> int:
+        """Return how many products a multiprocessor adds in a clock."""
+        return gpu.float32_fmas
+
+    def shared_reads(self) -> int:
+        """Return the bytes that lanes read; those that read the same ones share half of them."""
+        return self.warps * 64 * (self.lane_rows + self.lane_columns) * self.depth
+
+    def step_clocks(self) -> int:
+        """Return how long one warp alone takes for a stage."""
+        return self.depth * (self.lane_rows * self.lane_columns // 2 + 8)
+
+
+MATRIX_TILES = (
     Tile(256, 128, 32, 64, 64),
     Tile(128, 256, 32, 64, 64),
     Tile(128, 128, 32, 64, 64),
@@ -77,19 +128,28 @@ TILES = (
     Tile(16, 128, 64, 16, 32),
     Tile(16, 64, 64, 16, 16),
 )
+LANE_TILES = (
+    LaneTile(128, 128, 16, 32, 64),
+    LaneTile(128, 64, 16, 32, 32),
+    LaneTile(64, 64, 16, 32, 32),
+    LaneTile(32, 64, 32, 16, 32),
+    LaneTile(32, 32, 32, 16, 32),
+)
 STAGES = (5, 4, 3)
 
 
-def choose_tile(rows: int, columns: int, steps: int, batch: int, gpu: Gpu) -> Tile:
+def choose_tile(
+    rows: int, columns: int, steps: int, batch: int, gpu: Gpu, tiles: Sequence[Tile]
+) -> Tile:
     """Return the tile of the least estimated time, with as many stages as cost no occupancy."""
 
     def key(tile: Tile) -> tuple[float, int]:  # of those that memory bounds, the smallest
         return estimate_seconds(tile, rows, columns, steps, batch, gpu), tile.rows * tile.columns
 
-    best = min(TILES, key=key)
+    best = min(tiles, key=key)
     together = _together(best, gpu)
     for stages in STAGES:
-        deeper = best.with_stages(stages)
+        deeper = replace(best, stages=stages)
         if deeper.shared_bytes <= gpu.block_shared_bytes and _together(deeper, gpu) >= together:
             return deeper
     return best
@@ -111,17 +171,16 @@ def estimate_seconds(
     share = -(-blocks // gpu.multiprocessors)
     trips = -(-steps // tile.depth)
     resident = min(together, share)
-    products = tile.rows * tile.columns * tile.depth / gpu.matrix_fmas
-    waiting = tile.depth // 16 * _STEP_CLOCKS / resident
+    products = tile.rows * tile.columns * tile.depth / tile.rate(gpu)
+    waiting = tile.step_clocks() / resident
     there = min(tile.rows, rows) + min(tile.columns, columns)  # zeros beyond cost no trip
-    fetched = 2 * there * tile.depth / gpu.l2_bytes_per_clock
-    reads = tile.warps * 2 * (tile.warp_rows + tile.warp_columns) * tile.depth
-    shared = (reads + tile.stage_bytes) / gpu.shared_bytes_per_clock
+    fetched = tile.element_bytes * there * tile.depth / gpu.l2_bytes_per_clock
+    shared = (tile.shared_reads() + tile.stage_bytes) / gpu.shared_bytes_per_clock
     idle = 1 + _IDLE_WARPS / (resident * tile.warps)
     pace = max(products * idle, waiting, fetched, shared)
     rounds = -(-share // together)
     clocks = rounds * _START_CLOCKS + share * trips * pace
-    moved = 2 * batch * (rows * steps + steps * columns + rows * columns)
+    moved = tile.element_bytes * batch * (rows * steps + steps * columns + rows * columns)
     return max(clocks / gpu.clock_hz, moved / gpu.memory_bytes_per_second)
 
 

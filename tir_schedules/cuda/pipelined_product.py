@@ -1,0 +1,166 @@
+"""The frame of a product written out by hand: blocks, a pipeline of shared tiles, an end.
+
+The kernel reads top to bottom:
+  1. fetch the first tiles of both operands, each stage a group of asynchronous copies;
+  2. for every tile: wait for its stage, start the copies of the one that comes `stages - 1` later
+     into the stage just finished with, then multiply;
+  3. store the sums with what the function does with them.
+
+Blocks are numbered in groups of columns, so that those that run at one time share operands in the
+L2 cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx import Expr, PrimFunc
+from tvm.tirx.script import builder as T
+
+from tir_schedules.blocks import constant, is_reduction, leaf_blocks, new_schedule
+from tir_schedules.cuda.matrix_product import match_contraction
+from tir_schedules.cuda.product_operands import Product, read_product
+from tir_schedules.cuda.shared_tile import SharedTile
+from tir_schedules.cuda.tile_choice import Tile
+from tir_schedules.rule import Decline
+
+_GROUP = 8  # columns of blocks that are walked together
+_MOST_BATCHES = 65535  # of blocks along z
+
+
+def match_product(func: PrimFunc, dtypes: Collection[str]) -> Product:
+    """Return the product that a function computes, of operands of one of `dtypes`.
+
+    Raises:
+        Decline: If it computes something else.
+    """
+    sch = new_schedule(func)
+    reductions = [block for block in leaf_blocks(sch) if is_reduction(sch, block)]
+    if len(reductions) != 1:
+        raise Decline(f"has {len(reductions)} reductions")
+    (block,) = reductions
+    plan = match_contraction(sch, block)
+    for read in sch.get(block).reads:
+        if str(read.source.dtype) not in dtypes:
+            raise Decline(f"multiplies {read.source.dtype}, not {' or '.join(dtypes)}")
+    product = read_product(sch, block, plan)
+    if product.left.dtype != product.right.dtype:
+        raise Decline(f"multiplies {product.left.dtype} by {product.right.dtype}")
+    if product.batches() > _MOST_BATCHES:
+        raise Decline("the grid has no room for so many products")
+    return product
+
+
+class PipelinedProduct:
+    """Emits the kernel that computes `product` by tiles of one shape.
+
+    Subclasses say how a stage is multiplied and how the sums are stored. `where` holds the first
+    row and column of the block, `within` those of the warp in its block.
+
+    Raises:
+        Decline: If an operand does not lie in 16-byte chunks.
+    """
+
+    def __init__(self, product: Product, tile: Tile) -> None:
+        self.product, self.tile = product, tile
+        self.left = self._shared_tile(product.left, tile.rows)
+        self.right = self._shared_tile(product.right, tile.columns)
+        self.trips = -(-product.steps // tile.depth)
+
+    def _shared_tile(self, operand: Any, outer: int) -> SharedTile:
+        for along_steps in (True, False):
+            tile = SharedTile(operand, outer, self.tile.depth, along_steps)
+            if operand.contiguous(along_steps, tile.chunk):
+                return tile
+        raise Decline("an operand does not lie in chunks of 16 bytes")
+
+    def write(self, func: PrimFunc) -> PrimFunc:
+        """Return the kernel with the parameters of `func`."""
+        with IRBuilder() as ib:
+            with T.prim_func(s_tir=True):
+                T.func_name("main")
+                self._emit()
+        return PrimFunc(func.params, ib.get().body, func.ret_type, func.attrs)
+
+    def declare(self) -> None:
+        """Emit the allocations and the first values of the sums."""
+        raise NotImplementedError
+
+    def multiply_stage(self, stage: Any) -> None:
+        """Emit the products of the tiles in a stage of the pipeline."""
+        raise NotImplementedError
+
+    def store(self) -> None:
+        """Emit the end of the kernel, when the sums are complete."""
+        raise NotImplementedError
+
+    def _emit(self) -> None:
+        tile, product = self.tile, self.product
+        rows = tirx.ceildiv(product.rows, tile.rows)
+        columns = -(-product.columns // tile.columns)
+        with (
+            T.launch_thread("blockIdx.z", product.batch) as batch,
+            T.launch_thread("blockIdx.x", rows * columns) as block,
+            T.launch_thread("threadIdx.x", tile.threads) as thread,
+        ):
+            self.thread, self.batch = thread, batch
+            self.warp, self.lane = tirx.floordiv(thread, 32), tirx.floormod(thread, 32)
+            row, column = _walk(block, rows, columns)
+            self.where = (row * tile.rows, column * tile.columns)
+            across = tile.columns // tile.warp_columns
+            self.within = (
+                tirx.floordiv(self.warp, across) * tile.warp_rows,
+                tirx.floormod(self.warp, across) * tile.warp_columns,
+            )
+            elements = tile.shared_bytes // tile.element_bytes
+            dtype = product.left.dtype
+            self.shared = T.alloc_buffer((elements,), dtype, scope="shared.dyn")
+            self.declare()
+            self._main_loop()
+            self.store()
+
+    def _main_loop(self) -> None:
+        stages = self.tile.stages
+        for stage in range(stages - 1):
+            if stage < self.trips:
+                self._fetch(stage, stage)
+            T.evaluate(T.ptx["cp.async.commit_group"]())
+        with T.serial(0, self.trips) as trip:
+            T.evaluate(T.ptx["cp.async.wait_group"](stages - 2))
+            T.evaluate(T.tvm_storage_sync("shared"))
+            ahead = trip + stages - 1
+            with T.If(ahead < self.trips):
+                with T.Then():
+                    self._fetch(ahead, tirx.floormod(ahead, stages))
+            T.evaluate(T.ptx["cp.async.commit_group"]())
+            self.multiply_stage(tirx.floormod(trip, stages))
+        T.evaluate(T.ptx["cp.async.wait_group"](0))
+
+    def base(self, stage: Any, side: int) -> Any:
+        """Return where the tile of a side begins in shared memory, in elements."""
+        return stage * (self.left.elements + self.right.elements) + side * self.left.elements
+
+    def _fetch(self, trip: Any, stage: Any) -> None:
+        """Start the copies of tile `trip` of both operands."""
+        product = self.product
+        sides = [(self.left, product.rows), (self.right, product.columns)]
+        for side, (tile, size) in enumerate(sides):
+            known = constant(size)
+            whole = known is not None and known % tile.outer == product.steps % tile.depth == 0
+            limits = None if whole else (size, product.steps)
+            where = (self.batch, self.where[side], trip * tile.depth)
+            base = self.base(stage, side)
+            tile.fill(self.shared, base, where, limits, self.thread, self.tile.threads)
+
+
+def _walk(block: Expr, rows: Expr, columns: int) -> tuple[Expr, Expr]:
+    """Return the row and column of a block: groups of columns, each walked row by row."""
+    if columns <= _GROUP:
+        return tirx.floordiv(block, columns), tirx.floormod(block, columns)
+    group = tirx.floordiv(block, _GROUP * rows)
+    within = tirx.floormod(block, _GROUP * rows)
+    wide = tirx.min(columns - group * _GROUP, _GROUP)
+    return tirx.floordiv(within, wide), group * _GROUP + tirx.floormod(within, wide)
