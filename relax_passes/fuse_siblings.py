@@ -2,7 +2,8 @@
 
 Kernels that read one tensor over the same rows (mean and maximum of a row, two maps of it), and a
 kernel with the one that reads its result while others read it too, move fewer bytes together: what
-they share is read once. `sibling_groups.py` decides which; their schedules are the rules
+they share is read once. `sibling_groups.py` decides which, and
+`sibling_obstacles.py` which not; their schedules are the rules
 `elementwise` and `row_results`. XLA calls this multi-output fusion.
 """
 
@@ -20,7 +21,9 @@ from relax_passes.fusion_groups import Categories, count_kernels
 from relax_passes.memory.arena_peak import ArenaPeaks
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.pass_options import option
-from relax_passes.sibling_groups import Limits, RowSpaces, SiblingGroup, SiblingGroups
+from relax_passes.sibling_groups import SiblingGroups
+from relax_passes.sibling_kernels import RowSpaces, SiblingKernels
+from relax_passes.sibling_obstacles import Limits, SiblingGroup
 
 NAME = "fuse_siblings"
 # How often groups that raise the arena's peak are taken back, before all of a function are.
@@ -129,21 +132,15 @@ class _Siblings:
     def _plan_block(self, block: relax.DataflowBlock, plan: _Plan) -> bool:
         """Add a block to a plan; return whether anything joins in it."""
         while True:
-            siblings = SiblingGroups(
-                block.bindings,
-                self._categories,
-                self._spaces,
-                self._ctx.machine,
-                self._limits,
-                self._banned,
-            )
+            kernels = SiblingKernels(block.bindings, self._categories, self._spaces, self._banned)
+            siblings = SiblingGroups(kernels, self._ctx.machine, self._limits)
             siblings.grow()
             placed: list[relax.Binding | FusedGroup] = []
             refused: dict[relax.Var, str] = {}
             for item in siblings.in_order():
                 if isinstance(item, SiblingGroup):
-                    members = [siblings.bindings[node] for node in item.nodes]
-                    fused = self._kernels.add(members, siblings.results(item.nodes))
+                    members = [kernels.bindings[node] for node in item.nodes]
+                    fused = self._kernels.add(members, kernels.results(item.nodes))
                     if fused is None:
                         why = "a symbolic size cannot be handed over"
                         refused.update({member.var: why for member in members})

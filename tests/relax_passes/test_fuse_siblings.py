@@ -169,6 +169,11 @@ def test_an_intermediate_that_only_the_group_reads_is_not_stored() -> None:
     assert len(call_tir.var.ty.fields) == 2
 
 
+def test_rows_of_a_sum_that_keeps_its_axis_as_1() -> None:
+    """The axis of extent 1 is a row of the sum alone; the map runs over 40 there."""
+    check(lambda e, x: [e(op.subtract(x, e(op.sum(x, [1], keepdims=True))))], (24, 40), left=1)
+
+
 def test_a_chain_is_left_to_fuse_operators() -> None:
     mod = lowered(lambda e, x: e(op.tanh(e(op.exp(x)))), (6, 40))
     assert fuse_siblings(mod, llvm_context())[1] is False
