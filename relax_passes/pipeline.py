@@ -52,6 +52,7 @@ from relax_passes.record_graphs import record_graph
 from relax_passes.run_pass import run_pass
 from relax_passes.schedule_kernels import schedule_kernels
 from relax_passes.simplify_views import simplify_views
+from relax_passes.sink_views import sink_views
 from relax_passes.split_transposed_batch import split_transposed_batch
 from relax_passes.verify import verify_import, verify_phase
 from relax_passes.view_before_slice import view_before_slice
@@ -206,6 +207,7 @@ def default_pipeline() -> Pipeline:
                 fold_batch_norm,
                 decompose_inference,
                 fold_constant,
+                sink_views,
                 merge_parallel_products,
                 merge_parallel_convolutions,
                 view_before_slice,

@@ -5,6 +5,7 @@ permute(x, identity) = x                   permute(permute(x, p), q) = permute(x
 permute that moves only axes of extent 1 = reshape
 reshape(permute(x, p), s) = permute(reshape(x, t), q) where no axis of s mixes axes apart in x,
     as an operand of a product
+reshape(sum(x), s) = sum(x), where s has the summed axes with extent 1, or not any more
 astype(x, type of x) = x                   broadcast_to(x, shape of x) = x
 """
 
@@ -29,6 +30,7 @@ from relax_passes.rewrite_functions import CallRewriter, rewrite_functions
 from relax_passes.transpose_of_view import transpose_of_view
 
 _PERMUTE = "relax.permute_dims"
+_REDUCTIONS = frozenset(f"relax.{name}" for name in ("sum", "mean", "max", "min", "prod"))
 _MATMUL = tvm.ir.Op.get("relax.matmul")
 
 
@@ -108,6 +110,8 @@ class _Simplify(CallRewriter):
         if inner.op.name == _PERMUTE:
             alone = self._readers[source] == 1 and self._bound in self._multiplied
             return self._view_of_permute(inner, call) if alone else None
+        if inner.op.name in _REDUCTIONS and self._readers[source] == 1:
+            return _reduced_to(inner, call)
         return self._reshape(source, call) if inner.op.name in VIEWS else None
 
     def _view_of_permute(self, permute: tvm.ir.Call, view: tvm.ir.Call) -> relax.Expr | None:
@@ -155,6 +159,14 @@ class _Simplify(CallRewriter):
             if moved == sorted(moved):
                 return self._reshape(source, call)
         return relax.op.permute_dims(source, order) if merged else None
+
+
+def _reduced_to(reduction: tvm.ir.Call, view: tvm.ir.Call) -> relax.Expr | None:
+    """Return a reduction that keeps its axes, or does not, if that gives the shape of its view."""
+    name, kept = reduction.op.name.removeprefix("relax."), bool(reduction.attrs.keepdims)
+    turned = getattr(relax.op, name)(reduction.args[0], reduction.attrs.axis, keepdims=not kept)
+    turned = relax.BlockBuilder().normalize(turned)
+    return turned if _same_shape(turned, view) else None
 
 
 def _shape(value: relax.Expr) -> list[tvm.tirx.Expr] | None:
