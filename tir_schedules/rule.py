@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import tvm_ffi
 from tvm import s_tir
+from tvm.s_tir import SBlock
 from tvm.tirx import PrimFunc
 
 from tir_schedules.machine import Machine
 
 FAILED = "failed"  # how the reason of a rule that raised something else than `Decline` begins
+_NO_BLOCKS = "its loops have no compute blocks, as those of a scan or of a check of indices"
 
 
 class Decline(Exception):
@@ -23,11 +27,14 @@ class Rule:
 
     `apply(func, machine)` returns the schedule of the whole function (its function is called
     `main`) or the scheduled function itself, or raises `Decline(reason)`. Any other exception also
-    counts as a decline.
+    counts as a decline. A rule is not asked, since a schedule takes time to make, about a function
+    without one block of its `tag`, or without blocks, unless it takes loops as they are.
     """
 
     name: str
     apply: Callable[[PrimFunc, Machine], s_tir.Schedule | PrimFunc]
+    tag: str = ""  # the attribute "schedule_rule" of the block it is made for; "": any
+    needs_blocks: bool = True
 
 
 @dataclass(frozen=True)
@@ -46,7 +53,14 @@ def apply_rules(func: PrimFunc, machine: Machine, rules: Iterable[Rule]) -> Sche
         RuntimeError: If every rule declines; the last rule of a list must take anything.
     """
     declined: list[tuple[str, str]] = []
+    tags = _block_tags(func)
+    if not tags:
+        rules = [rule for rule in rules if not rule.needs_blocks]
+        declined.append(("rules of blocks", _NO_BLOCKS))
     for rule in rules:
+        if rule.tag and tags[rule.tag] != 1:
+            declined.append((rule.name, f"has {tags[rule.tag]} blocks tagged {rule.tag}"))
+            continue
         try:
             applied = rule.apply(func, machine)
             scheduled = applied if isinstance(applied, PrimFunc) else applied.mod["main"]
@@ -58,3 +72,15 @@ def apply_rules(func: PrimFunc, machine: Machine, rules: Iterable[Rule]) -> Sche
         else:
             return Scheduled(scheduled, rule.name, tuple(declined))
     raise RuntimeError(f"no rule scheduled the function: {declined}")
+
+
+def _block_tags(func: PrimFunc) -> Counter[str]:
+    """Count the compute blocks by the rule that each asks for, "" where it asks for none."""
+    tags: Counter[str] = Counter()
+
+    def visit(block: SBlock) -> None:
+        if len(block.iter_vars) or block.name_hint != "root":
+            tags[str(block.annotations.get("schedule_rule", ""))] += 1
+
+    tvm_ffi.structural_walk(func.body, (SBlock, visit), order="pre")
+    return tags

@@ -46,4 +46,4 @@ def _map(sch: s_tir.Schedule, name: str) -> s_tir.Schedule:
     return sch
 
 
-RULE = Rule("fallback", _schedule)
+RULE = Rule("fallback", _schedule, needs_blocks=False)

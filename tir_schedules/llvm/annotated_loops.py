@@ -48,4 +48,4 @@ def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
     return new_schedule(func.with_body(body))
 
 
-RULE = Rule("annotated_loops", _schedule)
+RULE = Rule("annotated_loops", _schedule, needs_blocks=False)

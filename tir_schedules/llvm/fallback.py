@@ -58,4 +58,4 @@ def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
     return sch
 
 
-RULE = Rule("fallback", _schedule)
+RULE = Rule("fallback", _schedule, needs_blocks=False)

@@ -100,7 +100,7 @@ def anchored_rule(name: str, tag: str, tile: Tiler) -> Rule:
         finish_stages(sch, machine)
         return insert_prefetches(sch, anchor)
 
-    return Rule(name, schedule)
+    return Rule(name, schedule, tag)
 
 
 def prepare_epilogue(sch: s_tir.Schedule, anchor: SBlockRV) -> SBlockRV:

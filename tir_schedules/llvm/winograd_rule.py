@@ -135,4 +135,4 @@ def _pixels(sch: s_tir.Schedule, last: SBlockRV, outputs: int, machine: Machine)
     _spread(sch, [image, block, down], machine, _SUMS_A_POINT * work)
 
 
-RULE = Rule(TAG, _schedule)
+RULE = Rule(TAG, _schedule, TAG)
