@@ -13,21 +13,29 @@ op = relax.op
 
 
 class GraphBuilder:
-    """Emits operators into one dataflow function; weights are small random constants."""
+    """Emits operators into one dataflow function; weights are small random constants.
 
-    def __init__(self) -> None:
+    Values are of one type; as the frontends write it, products are summed in float32.
+    """
+
+    def __init__(self, dtype: str = "float32") -> None:
+        self.dtype = dtype
         self.builder = relax.BlockBuilder()
         self.random = np.random.default_rng(0)
 
     def weight(self, *shape: int) -> relax.Expr:
         values = self.random.standard_normal(shape, dtype="float32") * 0.05
-        return relax.const(values)
+        return relax.const(values.astype(self.dtype))
+
+    def matmul(self, x: relax.Expr, y: relax.Expr) -> relax.Var:
+        product = self.emit(op.matmul(x, y, out_dtype="float32"))
+        return product if self.dtype == "float32" else self.emit(op.astype(product, self.dtype))
 
     def emit(self, value: relax.Expr) -> relax.Var:
         return self.builder.emit(value)
 
     def build(self, shape: tuple[int, ...], body: Callable[[relax.Var], relax.Var]) -> tvm.IRModule:
-        x = relax.Var("x", R.Tensor(shape, "float32"))
+        x = relax.Var("x", R.Tensor(shape, self.dtype))
         with self.builder.function("main", [x]):
             with self.builder.dataflow():
                 result = self.builder.emit_output(body(x))
@@ -71,12 +79,14 @@ def resnet18(size: int = 224) -> tvm.IRModule:
     return g.build((1, 3, size, size), body)
 
 
-def bert_layer(tokens: int = 128, width: int = 768, heads: int = 12) -> tvm.IRModule:
+def bert_layer(
+    tokens: int = 128, width: int = 768, heads: int = 12, dtype: str = "float32"
+) -> tvm.IRModule:
     """Return one encoder layer of BERT-base (Devlin et al., 2018) for [1, tokens, width]."""
-    g = GraphBuilder()
+    g = GraphBuilder(dtype)
 
     def linear(x: relax.Var, out: int) -> relax.Var:
-        y = g.emit(op.matmul(x, g.weight(int(x.ty.shape[-1]), out)))
+        y = g.matmul(x, g.weight(int(x.ty.shape[-1]), out))
         return g.emit(op.add(y, g.weight(out)))
 
     def split_heads(x: relax.Var, order: list[int]) -> relax.Var:
@@ -90,9 +100,9 @@ def bert_layer(tokens: int = 128, width: int = 768, heads: int = 12) -> tvm.IRMo
         query = split_heads(linear(x, width), [0, 2, 1, 3])
         key = split_heads(linear(x, width), [0, 2, 3, 1])
         value = split_heads(linear(x, width), [0, 2, 1, 3])
-        scores = g.emit(op.matmul(query, key))
-        scores = g.emit(op.divide(scores, relax.const(float(np.sqrt(width // heads)), "float32")))
-        mixed = g.emit(op.matmul(g.emit(op.nn.softmax(scores, axis=-1)), value))
+        scores = g.matmul(query, key)
+        scores = g.emit(op.divide(scores, relax.const(float(np.sqrt(width // heads)), dtype)))
+        mixed = g.matmul(g.emit(op.nn.softmax(scores, axis=-1)), value)
         mixed = g.emit(op.permute_dims(mixed, [0, 2, 1, 3]))
         mixed = g.emit(op.reshape(mixed, (1, tokens, width)))
         x = norm(g.emit(op.add(linear(mixed, width), x)))
@@ -100,3 +110,22 @@ def bert_layer(tokens: int = 128, width: int = 768, heads: int = 12) -> tvm.IRMo
         return norm(g.emit(op.add(linear(hidden, width), x)))
 
     return g.build((1, tokens, width), body)
+
+
+def small_bert_layer(dtype: str) -> tvm.IRModule:
+    """Return an encoder layer that is emulated in a second."""
+    return bert_layer(tokens=32, width=64, heads=2, dtype=dtype)
+
+
+def small_residual_block(dtype: str) -> tvm.IRModule:
+    """Return a block of ResNet-18 for [1, 8, 12, 12] whose first convolution has a stride."""
+    g = GraphBuilder(dtype)
+
+    def body(x: relax.Var) -> relax.Var:
+        short = g.emit(op.nn.conv2d(x, g.weight(16, 8, 1, 1), strides=2))
+        y = g.emit(op.nn.conv2d(x, g.weight(16, 8, 3, 3), strides=2, padding=1))
+        y = g.emit(op.nn.relu(g.emit(op.add(y, g.weight(1, 16, 1, 1)))))
+        y = g.emit(op.nn.conv2d(y, g.weight(16, 16, 3, 3), padding=1))
+        return g.emit(op.nn.relu(g.emit(op.add(y, short))))
+
+    return g.build((1, 8, 12, 12), body)

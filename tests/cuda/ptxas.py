@@ -15,15 +15,14 @@ import tvm
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
-SM_80 = Target(
-    {
-        "kind": "cuda",
-        "arch": "sm_80",
-        "max_shared_memory_per_block": 49152,
-        "max_threads_per_block": 1024,
-        "thread_warp_size": 32,
-    }
-)
+SM_80_OPTIONS = {
+    "kind": "cuda",
+    "arch": "sm_80",
+    "max_shared_memory_per_block": 49152,
+    "max_threads_per_block": 1024,
+    "thread_warp_size": 32,
+}
+SM_80 = Target(SM_80_OPTIONS)
 
 
 @dataclass(frozen=True)

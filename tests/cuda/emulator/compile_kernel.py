@@ -18,6 +18,7 @@ _CHECKED_FLAGS = ["-fsanitize=thread", "-DEMULATOR_CHECKED", "-Og", "-fno-tree-s
 
 _DYNAMIC_SHARED = re.compile(r"extern\s+__shared__\s+(?:__align__\(\d+\)\s+)?(\w+)\s+(\w+)\[\];")
 _KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\(([^)]*)\)")
+_HIDDEN = '__attribute__((weak, visibility("hidden")))'
 _EXPORT = 'extern "C" __attribute__((visibility("default")))'
 
 
@@ -31,6 +32,7 @@ def translate(source: str) -> str:
     # Volatile says that other threads write: here they do so only while this one waits.
     source = _DYNAMIC_SHARED.sub(r"\1* \2 = (\1*)emulator::dynamic_shared;", source)
     source = source.replace("((volatile ", "((").replace(" alignas(", " __align__(")
+    source = _name_shared_arrays(source)
     launchers = [_launcher(name, parameters) for name, parameters in _kernels(source).items()]
     exports = [
         f"{_EXPORT} const char* emulator_error() {{ return emulator::error; }}",
@@ -54,16 +56,29 @@ def _kernels(source: str) -> dict[str, list[tuple[str, str]]]:
     return found
 
 
+def _name_shared_arrays(source: str) -> str:
+    """Mark each static shared array with the kernel it stands in."""
+    at, done = 0, ""
+    kernel = ""
+    for match in _KERNEL.finditer(source):
+        done += source[at : match.start()].replace("__shared__", f"EMULATED_SHARED({kernel})")
+        at, kernel = match.start(), match[1]
+    return done + source[at:].replace("__shared__", f"EMULATED_SHARED({kernel})")
+
+
 def _launcher(name: str, parameters: list[tuple[str, str]]) -> str:
     """Return the exported function that unpacks a launch's arguments and runs the kernel."""
     unpacked = ", ".join(
         f"*(std::remove_const_t<{kind}>*)arguments[{at}]" for at, (kind, _) in enumerate(parameters)
     )
+    begin, end = f"__start_shared_{name}", f"__stop_shared_{name}"
     return (
+        f'extern "C" char {begin}[] {_HIDDEN}, {end}[] {_HIDDEN};\n'
         f"static void emulator_body_{name}(void** arguments) {{ {name}({unpacked}); }}\n"
         f"{_EXPORT} int emulator_launch_{name}(void** arguments, const unsigned* grid,\n"
         f"    const unsigned* block, unsigned dynamic) {{\n"
-        f"  return emulator::launch(emulator_body_{name}, arguments, grid, block, dynamic);\n}}\n"
+        f"  return emulator::launch(emulator_body_{name}, {{{begin}, {end}}}, arguments, grid,\n"
+        f"                          block, dynamic);\n}}\n"
     )
 
 

@@ -25,7 +25,8 @@
 #define __launch_bounds__(...)
 #define __grid_constant__
 #define __align__(n) __attribute__((aligned(n)))
-#define __shared__ static __attribute__((section("emulated_shared")))
+// compile_kernel.py replaces __shared__ by this, with the kernel's name.
+#define EMULATED_SHARED(kernel) static __attribute__((section("shared_" #kernel)))
 
 #include "vector_types.hpp"
 #include "math.hpp"

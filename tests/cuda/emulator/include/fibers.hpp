@@ -23,10 +23,6 @@ emulator_switch:
  ret
 )");
 
-// Static shared memory lives in a section of its own, so that it can be poisoned as a whole.
-extern "C" char __start_emulated_shared[] __attribute__((weak, visibility("hidden")));
-extern "C" char __stop_emulated_shared[] __attribute__((weak, visibility("hidden")));
-
 // A function that is no part of the kernel: its accesses are not the kernel's.
 #define EMULATOR_UNCHECKED __attribute__((no_sanitize("thread"), noinline, visibility("hidden")))
 
@@ -73,6 +69,8 @@ static std::vector<Warp> warps;
 static Fiber* current;
 static void* scheduler_stack;
 static Dim3 block_index, block_size, grid_size;
+// The static arrays of a kernel lie in a section of their own, so that they are one range.
+static char *static_begin, *static_end;
 static char* dynamic_shared;
 static size_t dynamic_bytes;
 static bool seeing;  // an access is being looked at
@@ -81,7 +79,7 @@ static char error[512];
 static void (*kernel)(void**);
 static void** kernel_arguments;
 
-static inline size_t static_bytes() { return __stop_emulated_shared - __start_emulated_shared; }
+static inline size_t static_bytes() { return static_end - static_begin; }
 static inline int thread_number() { return (int)(current - fibers.data()); }
 static inline Warp& warp_of_current() { return warps[current->warp]; }
 
@@ -120,7 +118,7 @@ static void fiber_entry() {
 }
 
 static inline bool is_static_shared(const char* p) {
-  return p >= __start_emulated_shared && p < __stop_emulated_shared;
+  return p >= static_begin && p < static_end;
 }
 static inline bool is_dynamic_shared(const char* p) {
   return p >= dynamic_shared && p < dynamic_shared + dynamic_bytes;
@@ -129,7 +127,7 @@ static inline bool is_dynamic_shared(const char* p) {
 // A pointer as an address in the shared window, and back.
 static inline unsigned to_window(const void* pointer) {
   const char* p = (const char*)pointer;
-  if (is_static_shared(p)) return (unsigned)(p - __start_emulated_shared);
+  if (is_static_shared(p)) return (unsigned)(p - static_begin);
   return kDynamicWindow + (unsigned)(p - dynamic_shared);
 }
 static EMULATOR_UNCHECKED char* from_window(unsigned address, unsigned bytes) {
@@ -138,7 +136,7 @@ static EMULATOR_UNCHECKED char* from_window(unsigned address, unsigned bytes) {
   if (offset + (size_t)bytes > (dynamic ? dynamic_bytes : static_bytes()))
     fail_here("an address outside shared memory");
   if (offset % bytes) fail_here("a misaligned address in shared memory");
-  return (dynamic ? dynamic_shared : __start_emulated_shared) + offset;
+  return (dynamic ? dynamic_shared : static_begin) + offset;
 }
 
 }  // namespace emulator

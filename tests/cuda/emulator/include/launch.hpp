@@ -53,13 +53,19 @@ static bool run_grid() {
   return true;
 }
 
-// Runs a kernel; returns 0, or 1 with the reason in `error`.
-static int launch(void (*function)(void**), void** arguments, const unsigned* grid,
-                  const unsigned* block, unsigned dynamic) {
+struct Section {
+  char *begin, *end;
+};
+
+// Runs a kernel whose static arrays lie in `section`; returns 0, or 1 with the reason in `error`.
+static int launch(void (*function)(void**), Section section, void** arguments,
+                  const unsigned* grid, const unsigned* block, unsigned dynamic) {
   error[0] = 0;
   current = nullptr;
   seeing = false;
   kernel = function;
+  static_begin = section.begin;
+  static_end = section.end;
   kernel_arguments = arguments;
   grid_size = {grid[0], grid[1], grid[2]};
   block_size = {block[0], block[1], block[2]};

@@ -88,7 +88,7 @@ static bool open_barrier() {
 }
 
 static bool run_block() {
-  if (static_bytes()) memset(__start_emulated_shared, kPoison, static_bytes());
+  if (static_bytes()) memset(static_begin, kPoison, static_bytes());
   if (dynamic_bytes) memset(dynamic_shared, kPoison, dynamic_bytes);
   shadow_new_block();
   traffic_new_block();

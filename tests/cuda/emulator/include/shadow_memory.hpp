@@ -42,7 +42,7 @@ static void shadow_barrier() { epoch++; }
 
 static inline Cell* EMULATOR_UNCHECKED shadow_cell(const void* address) {
   const char* p = (const char*)address;
-  if (is_static_shared(p)) return &shadow[p - __start_emulated_shared];
+  if (is_static_shared(p)) return &shadow[p - static_begin];
   if (is_dynamic_shared(p)) return &shadow[static_bytes() + (p - dynamic_shared)];
   return nullptr;
 }

@@ -1,0 +1,136 @@
+"""Run kernels and models on the emulated device, in a process of their own.
+
+    python -m tests.cuda.emulated_process
+
+The device must be there before tvm is imported. Prints a line of JSON for each run: what ran, and
+its largest error relative to the largest expected value. A fault that the emulator finds ends the
+process with its message.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tests.cuda.emulator.install import install
+
+SEED = 0
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    e = np.exp(x - x.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def silu_of_sum(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return (x + y) / (1 + np.exp(-(x + y)))
+
+
+Emit = Callable[..., Any]
+Kernel = tuple[Emit, Callable[..., np.ndarray], list[tuple[int, ...]], str]
+# What is emitted, what it computes, the shapes of its inputs, and the rule that schedules it.
+KERNELS: dict[str, Kernel] = {
+    "elementwise": (
+        lambda op, x, y: op.nn.silu(op.add(x, y)),
+        silu_of_sum,
+        [(3, 37, 28), (37, 1)],
+        "elementwise",
+    ),
+    "elementwise_odd": (
+        lambda op, x, y: op.nn.silu(op.add(x, y)),
+        silu_of_sum,
+        [(5, 7, 13), (13,)],
+        "elementwise",
+    ),
+    "softmax": (lambda op, x: op.nn.softmax(x), softmax, [(7, 1000)], "row_kernel"),
+    "softmax_short": (lambda op, x: op.nn.softmax(x), softmax, [(3, 5, 67)], "row_kernel"),
+    "softmax_of_columns": (
+        lambda op, x: op.nn.softmax(x, axis=0),
+        lambda x: softmax(x.T).T,
+        [(64, 64)],
+        "fallback",
+    ),
+    "matmul": (lambda op, x, y: op.matmul(x, y), np.matmul, [(70, 45), (45, 131)], "contraction"),
+    "matmul_batch": (
+        lambda op, x, y: op.matmul(x, y),
+        np.matmul,
+        [(2, 3, 65, 32), (2, 3, 32, 17)],
+        "contraction",
+    ),
+    "matmul_one_row": (
+        lambda op, x, y: op.matmul(x, y),
+        np.matmul,
+        [(1, 64), (64, 300)],
+        "contraction",
+    ),
+}
+MODELS = ("bert_layer", "bert_layer_float16", "residual_block")
+
+
+def error(result: np.ndarray, expected: np.ndarray) -> float:
+    """Return the largest error relative to the largest expected value."""
+    difference = np.abs(result.astype("float64") - expected)
+    return float(difference.max() / np.abs(expected).max())
+
+
+def run_kernels() -> None:
+    """Compile all kernels at once, and run each with the first and with the last thread first."""
+    import tvm
+    from tvm import relax
+
+    from tests.cuda.fused_function import fused_function
+    from tests.cuda.ptxas import SM_80
+    from tir_schedules import schedule_func
+
+    functions = {}
+    for name, (emit, _, shapes, rule) in KERNELS.items():
+        scheduled = schedule_func(fused_function(lambda *x: emit(relax.op, *x), shapes), SM_80)  # noqa: B023
+        assert scheduled.rule == rule, (name, scheduled.declined)
+        functions[name] = scheduled.func.with_attr("global_symbol", name)
+    module = tvm.compile(tvm.IRModule(functions), target=SM_80)
+    device, random = tvm.cuda(0), np.random.default_rng(SEED)
+    for name, (_, expected, shapes, _) in KERNELS.items():
+        inputs = [random.standard_normal(shape, dtype="float32") for shape in shapes]
+        want = expected(*[x.astype("float64") for x in inputs])
+        for order in ("fwd", "rev"):
+            os.environ["EMULATOR_ORDER"] = order
+            arrays = [tvm.runtime.tensor(x, device) for x in inputs]
+            arrays.append(tvm.runtime.tensor(np.full(want.shape, np.nan, "float32"), device))
+            module[name](*arrays)
+            report(name, order, error(arrays[-1].numpy(), want))
+
+
+def run_models() -> None:
+    """Run each model on the device and compare it with the processor's result."""
+    import relaxc
+    from tests.cuda import models
+    from tests.cuda.ptxas import SM_80_OPTIONS
+
+    random = np.random.default_rng(SEED)
+    for name in MODELS:
+        dtype = "float16" if name.endswith("_float16") else "float32"
+        module = getattr(models, f"small_{name.removesuffix('_float16')}")(dtype)
+        (shape,) = [tuple(int(d) for d in p.ty.shape) for p in module["main"].params]
+        x = random.standard_normal(shape).astype(dtype)
+        want = np.asarray(relaxc.compile(module)(x)).astype("float64")
+        emulated = relaxc.compile(module, target=SM_80_OPTIONS)
+        rules = sorted({kernel["rule"] for kernel in emulated.report.kernels})
+        report(name, "fwd", error(np.asarray(emulated(x)), want), rules)
+
+
+def report(name: str, order: str, found: float, rules: list[str] | None = None) -> None:
+    line = {"name": name, "order": order, "error": found, "rules": rules or []}
+    print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    install()
+    os.environ["EMULATOR_CHECKED"] = "1"
+    run_kernels()
+    del os.environ["EMULATOR_CHECKED"]  # a whole model is slow to check
+    os.environ["EMULATOR_ORDER"] = "fwd"
+    run_models()
