@@ -35,16 +35,16 @@ class KernelUsage:
     shared: int  # static shared memory
 
 
-def find_nvcc() -> str | None:
-    """Return nvcc's path: from PATH, from CUDA_HOME, or from the PyPI package nvidia-cuda-nvcc."""
-    if found := shutil.which("nvcc"):
+def find_tool(name: str) -> str | None:
+    """Return a CUDA tool's path: from PATH, from CUDA_HOME, or from its package on PyPI."""
+    if found := shutil.which(name):
         return found
-    roots = [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
+    roots = [Path(os.environ[home]) for home in ("CUDA_HOME", "CUDA_PATH") if home in os.environ]
     spec = importlib.util.find_spec("nvidia")
     if spec is not None:
         for folder in spec.submodule_search_locations or ():
-            roots += [p.parent.parent for p in Path(folder).glob("*/bin/nvcc")]
-    return next((str(r / "bin/nvcc") for r in roots if (r / "bin/nvcc").exists()), None)
+            roots += [p.parent.parent for p in Path(folder).glob(f"*/bin/{name}")]
+    return next((str(r / "bin" / name) for r in roots if (r / "bin" / name).exists()), None)
 
 
 def cuda_source(functions: dict[str, PrimFunc]) -> str:
@@ -61,15 +61,35 @@ def kernel_usage(nvcc: str, source: str, arch: str = "sm_80") -> dict[str, Kerne
         RuntimeError: If nvcc fails; the text is its standard error.
     """
     with tempfile.TemporaryDirectory() as folder:
-        unit = Path(folder) / "kernels.cu"
-        unit.write_text(source)
-        generate = f"arch=compute_{arch.removeprefix('sm_')},code={arch}"
-        command = [nvcc, "-cubin", "-gencode", generate, "-O3", "-Xptxas", "-v"]
-        command += ["-diag-suppress", "177,550", "-o", str(unit.with_suffix(".cubin")), str(unit)]
-        ran = subprocess.run(command, capture_output=True, text=True, check=False)
+        return parse_report(_compile(nvcc, source, arch, Path(folder) / "kernels.cubin"))
+
+
+def disassemble(nvcc: str, nvdisasm: str, source: str, arch: str = "sm_80") -> str:
+    """Return the machine instructions (SASS) of a CUDA file.
+
+    Raises:
+        RuntimeError: If a tool fails; the text is its standard error.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        cubin = Path(folder) / "kernels.cubin"
+        _compile(nvcc, source, arch, cubin)
+        return _run([nvdisasm, "-c", str(cubin)])
+
+
+def _compile(nvcc: str, source: str, arch: str, cubin: Path) -> str:
+    """Compile a CUDA file; return what ptxas says about it."""
+    unit = cubin.with_suffix(".cu")
+    unit.write_text(source)
+    generate = f"arch=compute_{arch.removeprefix('sm_')},code={arch}"
+    command = [nvcc, "-cubin", "-gencode", generate, "-O3", "-Xptxas", "-v"]
+    return _run([*command, "-diag-suppress", "177,550", "-o", str(cubin), str(unit)])
+
+
+def _run(command: list[str]) -> str:
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
     if ran.returncode:
         raise RuntimeError(ran.stderr)
-    return parse_report(ran.stdout + ran.stderr)
+    return ran.stdout + ran.stderr
 
 
 def parse_report(report: str) -> dict[str, KernelUsage]:

@@ -9,7 +9,7 @@ from tvm.tirx import PrimFunc
 from tests.cuda.emulator.launch import Fault
 from tests.cuda.kernel_set import Kernels
 from tests.cuda.products import Case, convolution, matmul
-from tests.cuda.ptxas import cuda_source, kernel_usage
+from tests.cuda.ptxas import cuda_source, disassemble, kernel_usage
 from tests.cuda.static_counts import count_instructions
 from tir_schedules import Machine, schedule_func
 from tir_schedules.cuda import shared_tile
@@ -132,3 +132,14 @@ def test_tiles_do_not_spill(nvcc: str) -> None:
         used = usage[f"{name}_kernel"]
         assert used.spills == used.stack == 0
         assert used.registers <= min(tile.registers, 65536 // tile.threads, 255), tile
+
+
+def test_the_machine_code_is_what_was_meant(nvcc: str, nvdisasm: str) -> None:
+    """Tensor Core instructions, matrices loaded from shared memory, copies of 16 bytes past L1."""
+    tile = MATRIX_TILES[-1]
+    code = disassemble(nvcc, nvdisasm, cuda_source({"main": scheduled(CASES["ragged"][0], tile)}))
+    multiplications = tile.depth // 16 * (tile.warp_rows // 16) * (tile.warp_columns // 8)
+    assert code.count("HMMA.16816.F32") == multiplications
+    assert "LDSM.16.M88.4" in code
+    assert "LDSM.16.MT88.4" in code
+    assert "LDGSTS.E.BYPASS.LTC128B.128" in code
