@@ -47,6 +47,14 @@ def assign_layout(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bo
     return walk.builder_.get(), True
 
 
+def _lanes_of(ctx: PassContext) -> Lanes:
+    from tir_schedules.llvm.permute_lanes import can_permute
+
+    count = ctx.machine.lanes("float32")
+    # Zeros times infinity are NaN: what fills up a block may not meet what was infinite.
+    return Lanes(count, ctx.precision != "strict", can_permute(count, ctx.machine))
+
+
 @mutator
 class _Walk(PyExprMutator):
     """Emits each operator in the layout of the plan; others read the version in NCHW."""
@@ -54,8 +62,7 @@ class _Walk(PyExprMutator):
     def __init__(self, mod: tvm.IRModule, ctx: PassContext) -> None:
         super().__init__(mod)
         self.ctx = ctx
-        # Zeros times infinity are NaN: what fills up a block may not meet what was infinite.
-        self.lanes = Lanes(ctx.machine.lanes("float32"), fill_up=ctx.precision != "strict")
+        self.lanes = _lanes_of(ctx)
         self.transforms = LayoutTransforms(self.builder_)
         self.weights = WeightPacking(self.builder_)
         self.versions = Versions(self.builder_, self.transforms, self.visit_expr)

@@ -21,6 +21,8 @@ from relax_passes.layout.obstacles import convolution_obstacle, transpose_obstac
 
 # An image of so few channels is read in NCHW: each element is loaded alone in either layout.
 FEW_CHANNELS = 4
+# What a product with a permuted register costs: one permutation serves about two and a half.
+_PERMUTED = 1.4
 
 
 def convolution_demand(call: tvm.ir.Call, lanes: Lanes, fma_units: int) -> Demand | None:
@@ -42,9 +44,15 @@ def convolution_demand(call: tvm.ir.Call, lanes: Lanes, fma_units: int) -> Deman
     if is_depthwise(call):
         return Demand(costs(lanes.blocks(out)), operands([data], same_layout))
     if groups > 1:
+        found = costs([lanes.choose_even(out // groups)])
+        if has_groups_in_lanes(call, lanes.count, lanes):
+            found[lanes.count] = _PERMUTED * costs([lanes.count])[lanes.count]
         inner = lanes.choose_even(per_group)
-        block = lanes.choose_even(out // groups)
-        return Demand(costs([block]), operands([data], lambda have, _: have == inner))
+
+        def takes_groups(have: int, result: int) -> bool:
+            return have == (result if has_groups_in_lanes(call, result, lanes) else inner)
+
+        return Demand(found, operands([data], takes_groups))
 
     def takes(have: int, _: int) -> bool:
         if have == PLAIN:
@@ -67,6 +75,23 @@ def is_depthwise(call: tvm.ir.Call) -> bool:
     """Return whether each channel of a convolution is computed from one of its own."""
     out, per_group = (int(d) for d in dims_of(call.args[1])[:2])
     return int(call.attrs.groups) == out > 1 and per_group == 1
+
+
+def has_groups_in_lanes(call: tvm.ir.Call, block: int, lanes: Lanes) -> bool:
+    """Return whether a convolution in blocks of the given size has several groups in a register.
+
+    Its kernel permutes the lanes. In blocks of one group each, 8 channels would leave half a
+    register of 16 idle, and the operators around it work on blocks of 16.
+    """
+    out, per_group = (int(d) for d in dims_of(call.args[1])[:2])
+    return (
+        lanes.permutes
+        and block == lanes.count
+        and 1 < per_group < block <= out == per_group * int(call.attrs.groups)
+        and block % per_group == 0
+        and block in lanes.blocks(out)
+        and isinstance(dims_of(call)[3], tvm.tirx.IntImm)
+    )
 
 
 def sums_over_blocks_of(block: int, call: tvm.ir.Call, lanes: Lanes) -> bool:

@@ -7,10 +7,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Lanes:
-    """What blocks may be: the lanes of a register, and whether a last block may be filled up."""
+    """What blocks may be.
+
+    Attributes:
+        count: The lanes of a register.
+        fill_up: Whether the last block may be filled up.
+        permutes: Whether one instruction puts the lanes of a register in any order.
+    """
 
     count: int
     fill_up: bool
+    permutes: bool = False
 
     def choose(self, channels: int) -> int:
         """Return the block that is best for a convolution that writes `channels`."""

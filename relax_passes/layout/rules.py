@@ -11,7 +11,11 @@ from tvm.sym import Analyzer
 from relax_passes.analysis.pointwise import BINARY, UNARY
 from relax_passes.constant_values import array_of, constant_from
 from relax_passes.layout.blocked import Blocked, dims_of
-from relax_passes.layout.convolution_demands import is_depthwise, sums_over_blocks_of
+from relax_passes.layout.convolution_demands import (
+    has_groups_in_lanes,
+    is_depthwise,
+    sums_over_blocks_of,
+)
 from relax_passes.layout.lanes import Lanes, fill_up
 from relax_passes.layout.pack_weights import WeightPacking
 from relax_passes.layout.transforms import LayoutTransforms
@@ -72,6 +76,9 @@ class BlockedOperators:
             groups += fill_up(groups, block)
             if self._lanes.is_channels_last(block):
                 kernel_block = self._lanes.count
+        elif has_groups_in_lanes(call, block, self._lanes):
+            in_block, kernel_in = block, per_group
+            groups += fill_up(groups * per_group, block) // per_group
         elif groups > 1:
             in_block = kernel_in = self._lanes.choose_even(per_group)
         else:

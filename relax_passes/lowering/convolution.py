@@ -86,7 +86,7 @@ def _is_blocked(call: tvm.ir.Call) -> bool:
 def _blocked_conv2d(
     bb: relax.BlockBuilder, call: tvm.ir.Call, data: InPlace, ctx: PassContext
 ) -> relax.Expr:
-    """Lower a convolution in NCHW[x]c; `OIHW1i8o` kernels are depthwise.
+    """Lower a convolution in NCHW[x]c; kernels whose groups lie within a block have their own.
 
     Others are direct sums, or Winograd's where that is faster.
     """
@@ -99,11 +99,13 @@ def _blocked_conv2d(
     groups = int(attrs.groups)
     shape = static_shape(weight)
     assert shape is not None, "assign_layout packs weights of static shape only"
-    depthwise = groups > 1 and groups == shape[0] * shape[5] and shape[1] * shape[4] == 1
+    per_group, block = int(shape[1] * shape[4]), int(shape[5])
+    square = groups > 1 and groups * per_group == shape[0] * block
+    in_lanes = square and (per_group == 1 or per_group < block == int(call.args[0].ty.shape[4]))
     outputs = winograd_outputs(call, ctx)
     if outputs is not None:
         return winograd_convolution(bb, call, data, outputs, ctx)
-    compute = depthwise_conv2d_nchwc if depthwise else partial(conv2d_nchwc, machine=ctx.machine)
+    compute = depthwise_conv2d_nchwc if in_lanes else partial(conv2d_nchwc, machine=ctx.machine)
 
     top, left, bottom, right = map(int, attrs.padding)
 
@@ -117,7 +119,7 @@ def _blocked_conv2d(
             groups=groups,
         )
 
-    name = "depthwise_conv2d" if depthwise else "conv2d"
+    name = "depthwise_conv2d" if in_lanes else "conv2d"
     return bb.call_te(convolution, data.source, weight, primfunc_name_hint=name)
 
 

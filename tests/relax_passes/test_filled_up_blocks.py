@@ -51,12 +51,17 @@ def gate(e: Emit, y: relax.Expr) -> relax.Expr:
     return e(R.multiply(y, e(R.sigmoid(e(R.mean(y, [2, 3], keepdims=True))))))
 
 
+def in_groups(e: Emit, y: relax.Expr) -> relax.Expr:
+    return e(R.nn.conv2d(y, weights(CHANNELS, 4, 3, 3), groups=CHANNELS // 4, padding=1))
+
+
 KEPT: dict[str, tuple[Middle, int]] = {
     "nothing": (lambda e, y: y, 20),
     "exp": (lambda e, y: e(R.exp(y)), 20),
     "bias": (lambda e, y: e(R.add(y, weights(1, 20, 1, 1))), 20),
     "divided by a constant": (lambda e, y: e(R.divide(y, weights(20, 1, 1))), 20),
     "depthwise": (depthwise, 20),
+    "groups of 4 channels": (in_groups, 20),
     "residual": (lambda e, y: e(R.add(y, depthwise(e, y))), 20),
     "gate": (gate, 20),
     "max pool": (lambda e, y: e(R.nn.max_pool2d(y, (3, 3), strides=2, padding=1)), 20),

@@ -1,8 +1,11 @@
-"""Depthwise convolution in NCHW[x]c layout: a few pixels of one row in registers.
+"""Convolution of each channel, or of groups within a register, in NCHW[x]c layout.
 
-A task computes some rows of one channel block. The zero border is added to just the rows that a
-task reads, which then stay in the first-level cache. Kernel loops are unrolled, so that
-neighbouring pixels of a tile share their loads.
+Depthwise convolutions are groups of one channel. Of groups of several, a register of pixels is
+permuted so that each lane has its group's channel; all the taps that meet a pixel share that.
+
+A task computes some rows of one channel block, a few pixels of a row in registers. The zero border
+is added to just the rows that a task reads, which then stay in the first-level cache. Kernel loops
+are unrolled, so that neighbouring pixels of a tile share their loads.
 
 Zhang, Lo, Lu: High Performance Depthwise and Pointwise Convolutions on Mobile Devices, AAAI 2020.
 """
@@ -11,6 +14,7 @@ from __future__ import annotations
 
 from tvm import s_tir, te, tirx
 from tvm.s_tir.schedule import SBlockRV
+from tvm.tirx import PrimFunc
 
 from tir_schedules.blocks import (
     constant,
@@ -20,14 +24,20 @@ from tir_schedules.blocks import (
     vectorize_lane,
     vectorize_wide,
 )
+from tir_schedules.llvm.permute_lanes import can_permute, permute_reads
 from tir_schedules.llvm.register_tile import PARALLEL_FMAS, anchored_rule
 from tir_schedules.llvm.spatial_pad import PAD, Padding, out_extent, pad_border, static
 from tir_schedules.machine import Machine
 from tir_schedules.operand_view import OperandView
+from tir_schedules.rule import Rule
 
 TAG = "depthwise_conv2d_nchwc"
+_TILES = "depthwise_tiles"
 # 4 to 8 accumulators hide the latency of an FMA and leave registers for weights and pixels.
 _TILE_PIXELS = range(8, 3, -1)
+# The more pixels of a row, the more multiplications share a permutation. By the lanes of a register
+# that permutes: there are 32 registers of 16 lanes, 16 of 8.
+_GROUP_PIXELS = {16: range(14, 3, -1), 8: range(8, 3, -1)}
 # Bytes of bordered rows a task keeps: half a 32 KiB first-level cache.
 _ROWS_BYTES = 16 << 10
 # Larger kernels keep a loop over their rows.
@@ -43,15 +53,16 @@ def depthwise_conv2d_nchwc(
     dilation: tuple[int, int] = (1, 1),
     groups: int | None = None,
 ) -> te.Tensor:
-    """Convolve each channel of a blocked image with its own kernel.
+    """Convolve each channel of a blocked image with its own kernel, or each group of g channels.
 
     Args:
         data: Image (N, C/b, H, W, b), or (N, 1, H, W, C), which is NHWC.
-        weight: Kernel (C/b, 1, kh, kw, 1, b).
+        weight: Kernel (C/b, 1, kh, kw, g, b). A g above 1 divides a b that one instruction
+            permutes (`permute_lanes`).
         strides: Steps down and right.
         padding: Zeros around the image as (top, left, bottom, right).
         dilation: Distance of kernel rows and columns.
-        groups: C, or None.
+        groups: C / g, or None.
 
     Returns:
         Tensor (N, C/b, OH, OW, b), or (N, 1, OH, OW, C).
@@ -60,17 +71,17 @@ def depthwise_conv2d_nchwc(
         ValueError: If data, weight and groups do not have the same channels.
     """
     batch, held_blocks, height, width, held_lanes = (static(extent) for extent in data.shape)
-    blocks, _, kh, kw, _, lanes = (int(extent) for extent in weight.shape)
+    blocks, _, kh, kw, per_group, lanes = (int(extent) for extent in weight.shape)
     channels_last = (held_blocks, held_lanes) == (1, blocks * lanes)
     if not channels_last and (held_blocks, held_lanes) != (blocks, lanes):
         raise ValueError(f"{data.shape} and {weight.shape} do not match")
-    if groups not in (None, blocks * lanes):
+    if groups not in (None, blocks * lanes // per_group):
         raise ValueError(f"{data.shape} and {weight.shape} do not match in {groups} groups")
     (top, left, bottom, right), (sh, sw), (dh, dw) = padding, strides, dilation
     oh = out_extent(height, top, bottom, kh, sh, dh)
     ow = out_extent(width, left, right, kw, sw, dw)
     columns = constant(ow)
-    tile = _tile_pixels(columns)
+    tile = _tile_pixels(columns, _TILE_PIXELS if per_group == 1 else _GROUP_PIXELS[lanes])
     out_width = ow if columns is None else -(-columns // tile) * tile
     rows, cols = height + top + bottom, width + left + right
     if columns is not None and isinstance(cols, int):
@@ -78,21 +89,24 @@ def depthwise_conv2d_nchwc(
     if any(padding) or cols is not width and constant(cols) != constant(width):
         data = pad_border(data, padding, rows, cols)
 
-    def pixel(n: tirx.Var, c: tirx.Var, y: tirx.Expr, x: tirx.Expr, b: tirx.Var) -> tirx.Expr:
-        return data[n, 0, y, x, c * lanes + b] if channels_last else data[n, c, y, x, b]
-
     ky = te.reduce_axis((0, kh), name="ky")
+    ci = te.reduce_axis((0, per_group), name="ci")
     kx = te.reduce_axis((0, kw), name="kx")
+
+    def window(n: tirx.Var, c: tirx.Var, row: tirx.Var, col: tirx.Var, b: tirx.Var) -> tirx.Expr:
+        y, x = row * sh + ky * dh, col * sw + kx * dw
+        at = b if per_group == 1 else _place(b, ci, per_group)
+        value = data[n, 0, y, x, c * lanes + at] if channels_last else data[n, c, y, x, at]
+        return te.sum(value * weight[c, 0, ky, kx, ci, b], axis=[ky, ci, kx])
+
     tiles = te.compute(
         (batch, blocks, oh, out_width, lanes),
-        lambda n, c, y, x, b: te.sum(
-            pixel(n, c, y * sh + ky * dh, x * sw + kx * dw, b) * weight[c, 0, ky, kx, 0, b],
-            axis=[ky, kx],
-        ),
-        name="depthwise_tiles",
+        window,
+        name=_TILES,
         attrs={
             "schedule_rule": TAG,
             "tile_pixels": tile,
+            "per_group": per_group,
             "task_rows": _task_rows(constant(oh), constant(cols), lanes, kh, sh, dh),
         },
     )
@@ -107,13 +121,13 @@ def depthwise_conv2d_nchwc(
     )
 
 
-def _tile_pixels(columns: int | None) -> int:
+def _tile_pixels(columns: int | None, sizes: range) -> int:
     """Return the tile that pads a row least, the largest of equals; 1 for symbolic rows."""
     if columns is None:
         return 1
-    if columns <= _TILE_PIXELS.start:
+    if columns <= sizes.start:
         return columns
-    return min(_TILE_PIXELS, key=lambda tile: -columns % tile)
+    return min(sizes, key=lambda tile: -columns % tile)
 
 
 def _task_rows(
@@ -129,12 +143,12 @@ def _task_rows(
 
 def _tile(sch: s_tir.Schedule, anchor: SBlockRV, epilogue: SBlockRV, machine: Machine) -> None:
     notes = sch.get(anchor).annotations
-    batch, block, y, x, lane, ky, kx = sch.get_loops(anchor)
-    work = points(extents(sch, [batch, block, y, x, lane, ky, kx]))
-    taps = points(extents(sch, [ky, kx]))
+    batch, block, y, x, lane, ky, ci, kx = sch.get_loops(anchor)
+    work = points(extents(sch, [batch, block, y, x, lane, ky, ci, kx]))
+    taps = points(extents(sch, [ky, ci, kx]))
     part, row = sch.split(y, [None, int(notes["task_rows"])])
     tile, pixel = sch.split(x, [None, int(notes["tile_pixels"])])
-    sch.reorder(batch, block, part, row, tile, ky, kx, pixel, lane)
+    sch.reorder(batch, block, part, row, tile, ky, ci, kx, pixel, lane)
     task = sch.fuse(batch, block, part)
     if work >= PARALLEL_FMAS // 8 and machine.cores > 1:
         sch.parallel(task)
@@ -143,6 +157,7 @@ def _tile(sch: s_tir.Schedule, anchor: SBlockRV, epilogue: SBlockRV, machine: Ma
     sch.unroll(kx)
     if taps <= _MAX_UNROLLED_TAPS:
         sch.unroll(ky)
+        sch.unroll(ci)
     vectorize_wide(sch, lane)
     sch.reverse_compute_at(epilogue, tile)
     vectorize_lane(sch, epilogue, tile)
@@ -157,4 +172,21 @@ def _tile(sch: s_tir.Schedule, anchor: SBlockRV, epilogue: SBlockRV, machine: Ma
             vectorize_wide(sch, pad_lane)
 
 
-RULE = anchored_rule("depthwise_conv2d", TAG, _tile)
+def _place(lane: tirx.Expr, channel: tirx.Expr, per_group: int) -> tirx.Expr:
+    """Return the lane in which a lane finds a channel of its group."""
+    return tirx.indexdiv(lane, per_group) * per_group + channel
+
+
+def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
+    sch = _ANCHORED.apply(func, machine)
+    anchor = sch.get_sblock(f"{_TILES}_update")
+    _, _, _, _, lane, _, channel, _ = (axis.var for axis in sch.get(anchor).iter_vars)
+    per_group = int(sch.get(anchor).annotations["per_group"])
+    lanes = int(sch.get(anchor).iter_vars[4].dom.extent)
+    if per_group == 1 or not can_permute(lanes, machine):
+        return sch
+    return permute_reads(sch, anchor, lane, _place(lane, channel, per_group), lanes)
+
+
+_ANCHORED = anchored_rule("depthwise_conv2d", TAG, _tile)
+RULE = Rule(_ANCHORED.name, _schedule)

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from tvm import te, tirx, topi
 from tvm.target import Target
+from tvm.tirx import PrimFunc
 
-from tests.tir_schedules.llvm.blocked_images import block, convolve, rand
+from tests.tir_schedules.llvm.blocked_images import block, block_kernel, convolve, rand
 from tests.tir_schedules.llvm.scheduled_kernel import (
     AVX2,
+    HOST,
     assembly,
     assert_runs,
     compiled,
@@ -19,6 +21,7 @@ from tests.tir_schedules.llvm.scheduled_kernel import (
     machine,
 )
 from tir_schedules.llvm.depthwise_conv2d import RULE, depthwise_conv2d_nchwc
+from tir_schedules.llvm.permute_lanes import can_permute
 
 Four = tuple[int, int, int, int]
 
@@ -61,6 +64,46 @@ def test_depthwise_equals_numpy(
     assert_runs(
         func, RULE, [block(data, size), _pack(weight, size)], [block(want, size).astype("float32")]
     )
+
+
+def _groups(
+    target: Target, per_group: int, size: int = 15, stride: int = 1
+) -> tuple[PrimFunc, list[np.ndarray], np.ndarray]:
+    """Return a convolution of groups within a register, with ReLU, its inputs and its result."""
+    lanes = machine(target).lanes("float32")
+    channels, padding, strides = 2 * lanes, (1, 1, 1, 1), (stride, stride)
+    x = te.placeholder((1, 2, size, size, lanes), name="x")
+    k = te.placeholder((2, 1, 3, 3, per_group, lanes), name="w")
+    y = depthwise_conv2d_nchwc(x, k, strides=strides, padding=padding, groups=channels // per_group)
+    data, weight = rand(1, channels, size, size), rand(channels, per_group, 3, 3)
+    want = convolve(data, weight, strides, padding, (1, 1), channels // per_group)
+    func = te.create_prim_func([x, k, topi.nn.relu(y)])
+    inputs = [block(data, lanes), block_kernel(weight, per_group, lanes)]
+    return func, inputs, block(np.maximum(want, 0), lanes).astype("float32")
+
+
+@pytest.mark.parametrize(("size", "stride"), [(15, 1), (15, 2), (7, 1), (33, 1)])
+@pytest.mark.parametrize("share", [2, 4])
+def test_groups_within_a_register_equal_numpy(share: int, size: int, stride: int) -> None:
+    lanes = machine(HOST).lanes("float32")
+    if not can_permute(lanes, machine(HOST)):
+        pytest.skip("this processor does not permute the lanes of a register")
+    func, inputs, want = _groups(HOST, lanes // share, size, stride)
+    assert_runs(func, RULE, inputs, [want])
+
+
+@pytest.mark.parametrize(("mcpu", "lanes"), [("haswell", 8), ("skylake-avx512", 16)])
+def test_taps_share_a_permutation(mcpu: str, lanes: int) -> None:
+    """A row of 14 pixels needs 16 permutations a channel, and has 42 multiplications."""
+    target = Target({"kind": "llvm", "mcpu": mcpu, "mtriple": "x86_64-linux-gnu", "num-cores": 1})
+    assert can_permute(lanes, machine(target))
+    func, *_ = _groups(target, lanes // 2, size=14)
+    loop = hot_loop(assembly(func, RULE, target), "vfmadd")
+    products = sum(line.startswith("vfmadd") for line in loop)
+    assert products >= 14 * 3
+    assert 0 < sum(bool(re.match("v(perm|shuf)", line)) for line in loop) <= products / 2
+    kept = [line for line in loop if re.search(r"vmov\w+\s+%zmm\d+, .*\(%rsp\)", line)]
+    assert len(kept) <= 14 + 2, "at most the row of pixels, once for all channels"
 
 
 def test_bias_clip_and_prologue() -> None:
