@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,15 +54,24 @@ def make_model(
 
 def run_imported(model: Any, feeds: Feeds, **options: Any) -> list[np.ndarray]:
     """Import, build with TVM's default pipeline, run."""
+    return built(model, **options)(feeds)
+
+
+def built(model: Any, **options: Any) -> Callable[[Feeds], list[np.ndarray]]:
+    """Import, build with TVM's default pipeline; return what runs it."""
     imported = import_onnx(model, **options)
     machine = relax.VirtualMachine(plainly_built(imported.module), tvm.cpu())
-    arguments = [
-        tvm.runtime.tensor(np.asarray(feeds[spec.name], order="C")) for spec in imported.inputs
-    ]
-    results = machine["main"](*arguments)
-    if len(imported.outputs) == 1:
-        results = [results]
-    return [result.numpy() for result in results]
+
+    def run(feeds: Feeds) -> list[np.ndarray]:
+        arguments = [
+            tvm.runtime.tensor(np.asarray(feeds[spec.name], order="C")) for spec in imported.inputs
+        ]
+        results = machine["main"](*arguments)
+        if len(imported.outputs) == 1:
+            results = [results]
+        return [result.numpy() for result in results]
+
+    return run
 
 
 def run_reference(model: onnx.ModelProto, feeds: Feeds) -> list[np.ndarray]:
