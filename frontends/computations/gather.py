@@ -64,30 +64,3 @@ def reverse_sequences(x: te.Tensor, lengths: te.Tensor, time: int, batch: int) -
         return x(*at[:time], within(place, x.shape[time]), *at[time + 1 :])
 
     return te.compute(x.shape, element, name="reverse_sequences")
-
-
-def update_window(
-    cache: te.Tensor, update: te.Tensor, starts: te.Tensor | None, axis: int, *, circular: bool
-) -> te.Tensor:
-    """Return `cache` with a window along `axis` overwritten, as in a key-value cache.
-
-    Args:
-        cache: (batch, ...).
-        update: Shaped like `cache` but for a smaller `axis`.
-        starts: Where the window of each batch entry begins, (batch,); 0 if None.
-        axis: Not the batch axis.
-        circular: A window that goes beyond the end continues at the front.
-    """
-    size, length = index(cache.shape[axis]), index(update.shape[axis])
-
-    def element(*at: Any) -> Any:
-        start = index(0) if starts is None else as_dtype(starts(at[0]), "int64")
-        step = index(at[axis]) - start
-        if circular:
-            step = tirx.floormod(step, size)
-        inside = tirx.all(step >= 0, step < length)
-        # Both sides of a select are read: the place must be good even where it does not count.
-        place = tirx.max(tirx.min(step, length - 1), index(0))
-        return tirx.if_then_else(inside, update(*at[:axis], place, *at[axis + 1 :]), cache(*at))
-
-    return te.compute(cache.shape, element, name="update_window")

@@ -154,6 +154,30 @@ class Op:
                 raise InvalidModel(f"a tensor of shape {have} where {list(dims)} is needed")
         return self.builder.sizes.stated(x, dims, self.title)
 
+    def state(self, place: int, dims: Sequence[Dim]) -> None:
+        """State the shape that input `place` must have, for a kernel that reads all of it.
+
+        A kernel reads what the shape of another input promises, beyond the end of one that is
+        shorter.
+
+        Raises:
+            InvalidModel: If a size that is known now differs; others are checked at run time.
+        """
+        value, have = self.value(place), self.shape(place)
+        if len(have) != len(dims):
+            raise InvalidModel(f"input {place} has shape {list(have)} where {list(dims)} is needed")
+        if not all(self.arithmetic.equal(a, b) for a, b in zip(have, dims, strict=True)):
+            stated = self.as_shape(self.x(place), dims)
+            self.inputs[place] = Value(value.name, value.dtype, expr=stated)
+
+    def require_at_most(self, size: Dim, most: Dim, name: str) -> None:
+        """State that a size is at most another, checked at run time where that is not known now."""
+        if self.arithmetic.is_nonnegative(self.arithmetic.simplify(most - size)):
+            return
+        if is_static(size) and is_static(most):
+            raise InvalidModel(f"{size} must be at most {most} ({name})")
+        self.require(prim(size) <= prim(most), name)
+
     def te(
         self,
         compute: Callable[..., Any],

@@ -14,7 +14,7 @@ from frontends.computations import attention as computation
 from frontends.computations.rotary import rotate
 from frontends.dims import Dim, dtype_of, is_static
 from frontends.errors import InvalidModel
-from frontends.onnx.indices import checked
+from frontends.onnx.indices import at_most, checked
 from frontends.onnx.op import Op, normalize_axis
 from frontends.onnx.registry import converter
 
@@ -154,6 +154,8 @@ def _mask(op: Op, sizes: list[Dim]) -> relax.Expr:
     """Return the mask input as additive bias; from opset 24 on it may end before the keys do."""
     dtype, keys, length = op.dtype(), sizes[-1], op.shape(3)[-1]
     may_end_before = op.opset >= 24 and not op.arithmetic.equal(length, keys)
+    if may_end_before:
+        op.require_at_most(length, keys, "mask_ends_before_the_keys")
     mask = op.fitted(op.x(3), [*sizes[:-1], length if may_end_before else keys])
     if op.dtype(3) != "bool" and not may_end_before:
         return mask if op.dtype(3) == dtype else op.emit(R.astype(mask, dtype))
@@ -240,10 +242,15 @@ def tensor_scatter(op: Op) -> relax.Expr:
     mode = op.attr("mode", "linear")
     wanted = list(op.shape())
     wanted[axis] = op.shape(1)[axis]
-    update = op.as_shape(op.x(1), wanted)
-    tensors = [op.x(0), update]
+    op.state(1, wanted)
+    tensors, room = [op.x(0), op.x(1)], op.shape()[axis] - wanted[axis]
+    if mode == "linear" or not op.has(2):
+        op.require_at_most(wanted[axis], op.shape()[axis], "what_is_written")
     if op.has(2):
-        tensors.append(op.as_shape(op.x(2), [op.shape()[0]]))
+        op.state(2, [op.shape()[0]])
+        room = op.arithmetic.simplify(room)
+        starts = at_most(op, 2, room, "the first place written") if mode == "linear" else op.x(2)
+        tensors.append(starts)
 
     def compute(cache: te.Tensor, new: te.Tensor, starts: te.Tensor | None = None) -> te.Tensor:
         length, count = cache.shape[axis], new.shape[axis]

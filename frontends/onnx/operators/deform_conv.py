@@ -9,7 +9,6 @@ from tvm.relax import op as R
 
 from frontends.computations.deformable import deformed_coordinates, masked_columns
 from frontends.computations.sample_points import Sampling
-from frontends.errors import InvalidModel
 from frontends.onnx.op import Op
 from frontends.onnx.operators.conv import add_bias, kernel_of
 from frontends.onnx.operators.grid import sample
@@ -28,9 +27,17 @@ def deform_conv(op: Op) -> relax.Expr:
     groups, movers = int(op.attr("group", 1)), int(op.attr("offset_group", 1))
     batch, channels, *sizes = op.shape()
     filters, taken = op.shape(1)[:2]
-    outputs = list(op.shape(2)[2:])
-    if len(outputs) != rank:
-        raise InvalidModel(f"offsets of rank {len(outputs)} for a kernel of rank {rank}")
+    outputs = [
+        op.arithmetic.truncdiv(
+            sizes[a] + pads[a] + pads[rank + a] - dilations[a] * (kernel[a] - 1) - 1, strides[a]
+        )
+        + 1
+        for a in range(rank)
+    ]
+    op.require_equal(channels, op.arithmetic.product([taken, groups]), "channels_of_the_weight")
+    op.state(2, [batch, movers * elements * rank, *outputs])
+    if op.has(4):
+        op.state(4, [batch, movers * elements, *outputs])
     at = op.te(
         lambda offset: deformed_coordinates(
             offset, kernel, movers, strides, dilations, pads[:rank]

@@ -28,10 +28,10 @@ def grid_sample(op: Op) -> relax.Expr:
         align_corners=bool(op.attr("align_corners", 0)),
     )
     sizes = list(op.shape()[2:])
-    points = [op.shape()[0], *op.shape(1)[1:-1], rank]
+    op.state(1, [op.shape()[0], *op.shape(1)[1:-1], rank])
     at = op.te(
         lambda grid, dims: pixel_coordinates(grid, dims, sampling.align_corners),
-        op.as_shape(op.x(1), points), name="pixel_coordinates", dims=sizes,
+        op.x(1), name="pixel_coordinates", dims=sizes,
     )  # fmt: skip
     return sample(op, op.x(), at, sizes, sampling)
 
@@ -54,4 +54,5 @@ def affine(op: Op) -> relax.Expr:
     align = bool(op.attr("align_corners", 0))
     if len(sizes) not in (2, 3):
         raise InvalidModel(f"an image of {len(sizes)} dimensions")
+    op.state(0, [op.shape()[0], len(sizes), len(sizes) + 1])
     return op.te(lambda theta, dims: affine_grid(theta, dims, align), op.x(), dims=sizes)

@@ -24,6 +24,15 @@ def col2im(op: Op) -> relax.Expr:
     dilations = op.attr("dilations") or [1] * rank
     pads = op.attr("pads") or [0] * (2 * rank)
 
+    steps = [
+        op.arithmetic.truncdiv(
+            image[a] + pads[a] + pads[rank + a] - dilations[a] * (block[a] - 1) - 1, strides[a]
+        )
+        + 1
+        for a in range(rank)
+    ]
+    op.state(0, [*op.shape()[:2], op.arithmetic.product(steps)])
+
     def compute(x: Any, dims: list[Any]) -> Any:
         return columns_to_image(
             x, dims[:rank], dims[rank:], strides, dilations, pads[:rank], pads[rank:]

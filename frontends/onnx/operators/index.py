@@ -14,11 +14,11 @@ from frontends.computations.gather import (
     gather_elements,
     gather_nd,
     reverse_sequences,
-    update_window,
 )
 from frontends.computations.run_time_slice import plan_slice, take_slice
 from frontends.computations.scatter import scatter_elements, scatter_slices
 from frontends.dims import Dim, all_static, is_static
+from frontends.errors import InvalidModel
 from frontends.onnx.indices import at_most, indices_within
 from frontends.onnx.op import Op, normalize_axis
 from frontends.onnx.operators.run_time_size import parts, read_sizes, run_time_size
@@ -49,6 +49,9 @@ def _run_time_slice(op: Op) -> relax.Expr:
     """Slice by bounds, axes or steps read at run time; they may be negative."""
     if not is_static(op.shape(1)[0]):
         raise op.unsupported("an unknown number of axes")
+    for place in (2, 3, 4):
+        if op.has(place):
+            op.state(place, op.shape(1))
     given = [op.x(place) for place in (1, 2, 3, 4) if op.has(place)]
     has_axes, has_steps = op.has(3), op.has(4)
 
@@ -169,8 +172,18 @@ def _whole_or_slice(op: Op, axis: int, first: int, end: int, step: int) -> relax
 def gather_single(op: Op) -> relax.Expr:
     """Take single elements along an axis."""
     axis = op.axis(0)
+    _indices_lie_over_the_data(op, axis)
     indices = indices_within(op, 1, [op.shape()[axis]])
     return op.te(lambda x, i: gather_elements(x, i, axis), op.x(), indices)
+
+
+def _indices_lie_over_the_data(op: Op, axis: int) -> None:
+    """State that indices, input 1, exist for places of the data only, but for one axis."""
+    if op.ndim(1) != op.ndim():
+        raise InvalidModel(f"indices of rank {op.ndim(1)} for data of rank {op.ndim()}")
+    for place, (have, most) in enumerate(zip(op.shape(1), op.shape(), strict=True)):
+        if place != axis:
+            op.require_at_most(have, most, "indices_lie_over_the_data")
 
 
 @converter("GatherND")
@@ -180,6 +193,7 @@ def gather_tuples(op: Op) -> relax.Expr:
     if not is_static(op.shape(1)[-1]):
         raise op.unsupported("index tuples of symbolic length")
     width = int(op.shape(1)[-1])
+    op.state(1, [*op.shape()[:batch], *op.shape(1)[batch:]])
     indices = indices_within(op, 1, op.shape()[batch : batch + width]) if width else op.x(1)
     return op.te(lambda x, i: gather_nd(x, i, batch), op.x(0), indices)
 
@@ -188,6 +202,8 @@ def gather_tuples(op: Op) -> relax.Expr:
 def scatter_single(op: Op) -> relax.Expr:
     """Write single elements along an axis."""
     axis, how = op.axis(0), op.attr("reduction", "none")
+    _indices_lie_over_the_data(op, axis)
+    op.state(2, op.shape(1))
     indices = indices_within(op, 1, [op.shape()[axis]])
     return op.te(
         lambda x, i, updates: scatter_elements(x, i, updates, axis, how), op.x(0), indices, op.x(2)
@@ -216,21 +232,6 @@ def scatter_tuples(op: Op) -> relax.Expr:
     return exact_reshape(written, relax.ShapeExpr(dims))
 
 
-@converter("TensorScatter")
-def tensor_scatter(op: Op) -> relax.Expr:
-    """Write a window of a key-value cache, where each batch entry says."""
-    axis, circular = op.axis(-2), op.attr("mode", "linear") == "circular"
-    if axis == 0:
-        raise op.unsupported("the batch axis as sequence axis")
-    starts = [op.x(2)] if op.has(2) else []
-    return op.te(
-        lambda cache, update, *s: update_window(
-            cache, update, s[0] if s else None, axis, circular=circular
-        ),
-        op.x(0), op.x(1), *starts,
-    )  # fmt: skip
-
-
 @converter("OneHot")
 def one_hot(op: Op) -> relax.Expr:
     """Spread indices over a new axis; those outside [-depth, depth) give only `off` values."""
@@ -248,6 +249,7 @@ def one_hot(op: Op) -> relax.Expr:
 
         return te.compute(dims, pick, name="one_hot")
 
+    op.state(2, [2])
     return op.te(compute, op.x(0), op.x(2), name="one_hot", dims=[depth])
 
 
@@ -257,6 +259,8 @@ def trilu(op: Op) -> relax.Expr:
     upper = bool(op.attr("upper", 1))
     known = op.constant(1)
     fixed = int(known.reshape(-1)[0]) if known is not None else 0
+    if op.has(1):
+        op.state(1, [1] * op.ndim(1))
     diagonal = [op.x(1)] if op.has(1) and known is None else []
     dtype = op.dtype()
 
@@ -275,5 +279,6 @@ def trilu(op: Op) -> relax.Expr:
 def reverse_sequence(op: Op) -> relax.Expr:
     """Reverse the first elements of each sequence, as many as its length."""
     time, batch = int(op.attr("time_axis", 0)), int(op.attr("batch_axis", 1))
+    op.state(1, [op.shape()[batch]])
     lengths = at_most(op, 1, op.shape()[time], "the length of a sequence")
     return op.te(lambda x, n: reverse_sequences(x, n, time, batch), op.x(0), lengths)

@@ -218,6 +218,8 @@ def crop(op: Op) -> relax.Expr:
     mode = op.attr("mode", "bilinear")
     if op.dtype() != "float32":
         raise op.unsupported(f"images of {op.dtype()}")
+    op.state(1, [op.shape(1)[0], 4])
+    op.state(2, [op.shape(1)[0]])
     return op.te(
         lambda x, boxes, images: crop_and_resize(
             x, boxes, images, size=(size[0], size[1]), nearest=mode == "nearest",

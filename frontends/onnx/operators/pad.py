@@ -73,11 +73,12 @@ def _pad(op: Op, pads: list[Dim], axes: list[int], value: Any) -> Any:
 def _run_time_pad(op: Op) -> relax.Expr:
     """Pad by widths, axes or a value that are known only at run time."""
     rank, mode = op.ndim(), _mode(op)
-    pads = op.x(1)
     if op.has(3):
-        pads = op.te(lambda p, a: pads_of_all_axes(p, a, rank), pads, op.x(3), name="pads")
-    elif op.shape(1) != (2 * rank,):
-        raise InvalidModel(f"pads of shape {op.shape(1)} for {rank} axes")
+        op.state(1, [2 * op.shape(3)[0]])
+        pads = op.te(lambda p, a: pads_of_all_axes(p, a, rank), op.x(1), op.x(3), name="pads")
+    else:
+        op.state(1, [2 * rank])
+        pads = op.x(1)
     dims = read_sizes(op, op.te(padded_dims, pads, name="padded_dims", dims=op.shape()))
     value = op.x(2) if op.has(2) else op.const(0)
     fill = op.emit(R.reshape(value, relax.ShapeExpr([1])))

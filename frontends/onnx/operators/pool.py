@@ -14,7 +14,6 @@ from frontends.errors import InvalidModel
 from frontends.onnx.indices import at_most
 from frontends.onnx.op import Op
 from frontends.onnx.registry import converter
-from frontends.onnx.value import Value
 from frontends.onnx.window import Window, named_sizes, read_window
 
 _MAX = {1: R.nn.max_pool1d, 2: R.nn.max_pool2d, 3: R.nn.max_pool3d}
@@ -210,7 +209,7 @@ def max_unpool(op: Op) -> relax.Expr:
     if len(wanted) != len(shape):
         raise InvalidModel(f"an output shape of rank {len(wanted)} for rank {len(shape)}")
     last = op.arithmetic.simplify(op.arithmetic.product(source) - 1)
-    op.inputs[1] = Value.of_expr(op.value(1).name, op.as_shape(op.x(1), shape))
+    op.state(1, shape)
     places = at_most(op, 1, last, "the place of an element")
     return op.te(
         lambda x, places, dims: unpool(x, places, dims[: rank + 2], dims[rank + 2 :]),

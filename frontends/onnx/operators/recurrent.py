@@ -17,6 +17,7 @@ from frontends.computations.recurrent import Activation, Cell, Layer, recurrent
 from frontends.dims import Dim, dims_of, is_static
 from frontends.errors import InvalidModel
 from frontends.onnx.broadcasting import known_one
+from frontends.onnx.indices import at_most
 from frontends.onnx.op import Op
 from frontends.onnx.registry import converter
 
@@ -163,7 +164,11 @@ class _Inputs:
         if not is_static(inputs) or not is_static(hidden):
             raise op.unsupported("weights of symbolic size")
         batch = first if self.batch_first else second
-        lengths = op.as_shape(op.x(4), [batch]) if op.has(4) else None
+        lengths = None
+        if op.has(4):
+            op.state(4, [batch])
+            time = second if self.batch_first else first
+            lengths = at_most(op, 4, time, "the length of a sequence")
         if lengths is not None and op.dtype(4) != "int32":
             lengths = op.emit(R.astype(lengths, "int32"))
 

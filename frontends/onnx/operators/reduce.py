@@ -153,6 +153,7 @@ def cumulative(op: Op) -> relax.Expr:
         "reverse": bool(op.attr("reverse", 0)),
     }
     flat = op.emit(exact_reshape(op.x(), relax.ShapeExpr([op.arithmetic.product(dims)])))
+    op.state(1, [1] * op.ndim(1))
     given = [indices_within(op, 1, [len(dims)])] if axis is None else []
     result = op.te(
         lambda x, *rest: cumulate(x, rest[-1], rest[0] if axis is None else axis, **options),

@@ -30,6 +30,8 @@ def roi_align_mode(op: Op) -> relax.Expr:
 
 def _roi_align(op: Op, half_pixel: bool) -> relax.Expr:
     mode = str(op.attr("mode", "avg")).lower()
+    op.state(1, [op.shape(1)[0], 4])
+    op.state(2, [op.shape(1)[0]])
     images = indices_within(op, 2, [op.shape()[0]])
     if op.dtype(2) != "int64":
         images = op.emit(R.astype(images, "int64"))
@@ -54,6 +56,7 @@ def _roi_align(op: Op, half_pixel: bool) -> relax.Expr:
 def max_roi_pool(op: Op) -> relax.Expr:
     """Take the maximum of each bin of each region."""
     down, across = (int(size) for size in op.attr("pooled_shape"))
+    op.state(1, [op.shape(1)[0], 5])
     scale = float(op.attr("spatial_scale", 1.0))
     column = op.emit(R.strided_slice(op.x(1), [1], [0], [1], assume_inbound=False))
     column = op.emit(exact_reshape(column, relax.ShapeExpr([op.shape(1)[0]])))

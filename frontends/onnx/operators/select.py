@@ -96,6 +96,9 @@ def non_max_suppression(op: Op) -> relax.Expr:
         flat = op.emit(exact_reshape(op.x(place), relax.ShapeExpr([1])))
         return flat if op.dtype(place) == dtype else op.emit(R.astype(flat, dtype))
 
+    images, boxes = op.shape()[:2]
+    op.state(0, [images, boxes, 4])
+    op.state(1, [images, op.shape(1)[1], boxes])
     thresholds = [scalar(4, op.dtype(1), 0.0)] if op.has(4) else []
     suppressed = op.te(
         lambda boxes, scores, most, overlap, *least: suppress(

@@ -140,6 +140,9 @@ def stft(op: Op) -> relax.Expr:
     count = op.arithmetic.simplify(count)
     if is_static(count) and count < 1:
         raise InvalidModel(f"frames of {length} in a signal of {shape[1]}")
+    if op.has(2):
+        op.state(2, [length])
+        window = op.x(2)
     given = [window] if window is not None else []
     pieces = op.te(
         lambda signal, *rest: frames(signal, rest[0] if given else None, *rest[-1]),

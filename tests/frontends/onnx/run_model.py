@@ -76,13 +76,18 @@ def built(model: Any, **options: Any) -> Callable[[Feeds], list[np.ndarray]]:
 
 def run_reference(model: onnx.ModelProto, feeds: Feeds) -> list[np.ndarray]:
     """Run by ONNX Runtime without optimizations."""
+    return reference_session(model)(feeds)
+
+
+def reference_session(model: onnx.ModelProto) -> Callable[[Feeds], list[np.ndarray]]:
+    """Return what runs a model by ONNX Runtime without optimizations."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
-    return session.run(None, dict(feeds))
+    return lambda feeds: session.run(None, dict(feeds))
 
 
 def assert_like_reference(
