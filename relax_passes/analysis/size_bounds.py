@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import DataType, relax
+from tvm import DataType, relax, tirx
 from tvm.relax import analysis as relax_analysis
 from tvm.sym import Analyzer, ConstIntBound
 
@@ -26,6 +26,23 @@ class SizeBounds:
                     self.of_symbols[symbol] = int(found[str(symbol.name)])
                     bound = ConstIntBound(0, self.of_symbols[symbol])
                     self._analyzer.update(symbol, bound)
+        known = {s for param in func.params for s in relax_analysis.tir_vars_in_type(param.ty)}
+        for block in func.body.blocks:
+            for binding in block.bindings:
+                self._bound_named_sizes(binding, known)
+
+    def _bound_named_sizes(self, binding: relax.Binding, known: set[tirx.Var]) -> None:
+        """Bound new symbols for computed sizes: R.match_cast(R.shape([a + b]), R.Shape([c]))."""
+        if not isinstance(binding, relax.MatchCast):
+            return
+        types = (binding.value.ty, binding.ty)
+        if not all(isinstance(ty, relax.ShapeType) and ty.values is not None for ty in types):
+            return
+        for size, name in zip(*(ty.values for ty in types), strict=False):
+            most = self.greatest(size)
+            if isinstance(name, tirx.Var) and name not in known and most is not None:
+                self._analyzer.update(name, ConstIntBound(0, most))
+                known.add(name)
 
     def greatest(self, size: Any) -> int | None:
         """Return the greatest value a size can have, None if it has no bound."""
