@@ -42,6 +42,10 @@ class DimArithmetic:
 
     def equal(self, left: Dim, right: Dim) -> bool:
         """Tell whether both are surely the same number."""
+        if is_static(left) and is_static(right):
+            return bool(left == right)
+        if not is_static(left) and not is_static(right) and left.same_as(right):
+            return True
         difference = self.simplify(left - right)
         return is_static(difference) and difference == 0
 

@@ -133,16 +133,19 @@ class Broadcasting:
         """
         shape = dims_of(x)
         first = len(common) - len(shape)
-        agreed, wanted = list(shape), list(shape)
+        agreed, wanted, stretches = list(shape), list(shape), False
         for axis, dim in enumerate(shape):
             target = common[first + axis]
-            if is_static(dim) and (is_static(target) or dim == 1):
+            known = is_static(dim) and (is_static(target) or dim == 1)
+            if known or self._arithmetic.equal(dim, target):
                 continue
             wanted[axis] = target
-            if first + axis not in loose:
+            if first + axis in loose:
+                stretches = True
+            else:
                 agreed[axis] = target
         x = self.stated(x, agreed, title)
-        if self._all_equal(agreed, wanted):
+        if not stretches:
             return x
         return self._builder.emit_te(broadcast_loosely, x, name=f"{title}_broadcast", dims=wanted)
 
