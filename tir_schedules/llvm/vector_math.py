@@ -129,6 +129,29 @@ def _exp_within(x: Expr) -> Expr:
     )
 
 
+def _normal_exp(x: Expr) -> Expr:
+    """Return e^x for x of -88 to 88, or NaN; 0 where it is denormal.
+
+    Rounding the exponent leaves its biased form in the low bits, and a left shift makes it the
+    scale at once, where `exp` takes two halves: about a third fewer operations.
+    """
+    rounding = _f(_ROUND + 127)
+
+    def with_x(c: Expr) -> Expr:
+        def with_shifted(t: Expr) -> Expr:
+            scale = tirx.reinterpret("float32", tirx.reinterpret("int32", t) << _i(23))
+
+            def with_n(n: Expr) -> Expr:
+                reduced = c - n * _f(_LN2_HIGH) - n * _f(_LN2_LOW)
+                return _let(reduced, lambda r: (_horner(_EXP, r) * (r * r) + r + _f(1.0)) * scale)
+
+            return _let(t - rounding, with_n)
+
+        return _let(c * _f(1.0 / math.log(2.0)) + rounding, with_shifted)
+
+    return _let(x, with_x)
+
+
 def exp2(x: Expr) -> Expr:
     """Return 2^x."""
     return _let(
@@ -156,8 +179,13 @@ def exp2_of_negative(x: Expr) -> Expr:
 
 
 def sigmoid(x: Expr) -> Expr:
-    """Return 1 / (1 + e^-x)."""
-    return _f(1.0) / (_f(1.0) + exp(_f(0.0) - x))
+    """Return 1 / (1 + e^-x); 0 below -88, where it is denormal."""
+
+    def with_x(v: Expr) -> Expr:
+        above = _f(1.0) / (_f(1.0) + _normal_exp(_f(0.0) - _clamp(v, -88.0, 88.0)))
+        return tirx.Select(v < _f(-88.0), _f(0.0), above)
+
+    return _let(x, with_x)
 
 
 def tanh(x: Expr) -> Expr:
@@ -169,7 +197,7 @@ def tanh(x: Expr) -> Expr:
             # TVM writes a bound value out wherever it is read, so this one is read twice only.
             size = tirx.Select(tirx.abs(v) > _f(44.0), _f(44.0), tirx.abs(v))
             signed = _let(
-                _f(1.0) - _f(2.0) / (_exp_within(size * _f(2.0)) + _f(1.0)),
+                _f(1.0) - _f(2.0) / (_normal_exp(size * _f(2.0)) + _f(1.0)),
                 lambda large: tirx.Select(v < _f(0.0), _f(0.0) - large, large),
             )
             return tirx.Select(z < _f(0.390625), small, signed)
