@@ -46,8 +46,8 @@ KERNELS: dict[str, Kernel] = {
         [(5, 7, 13), (13,)],
         "elementwise",
     ),
-    "softmax": (lambda op, x: op.nn.softmax(x), softmax, [(7, 1000)], "row_kernel"),
-    "softmax_short": (lambda op, x: op.nn.softmax(x), softmax, [(3, 5, 67)], "row_kernel"),
+    "softmax": (lambda op, x: op.nn.softmax(x), softmax, [(1, 33_000)], "row_kernel"),
+    "softmax_short": (lambda op, x: op.nn.softmax(x), softmax, [(3, 5, 67)], "register_rows"),
     "softmax_of_columns": (
         lambda op, x: op.nn.softmax(x, axis=0),
         lambda x: softmax(x.T).T,

@@ -13,6 +13,7 @@ def cuda_rules() -> list[Rule]:
         elementwise,
         fallback,
         reduction,
+        register_rows,
         row_kernel,
         tensor_core_matmul,
     )
@@ -22,7 +23,8 @@ def cuda_rules() -> list[Rule]:
         tensor_core_matmul.RULE,  # products and convolutions of 16-bit floats
         cuda_core_matmul.RULE,  # those of float32
         contraction.RULE,  # matrix products and convolutions as tiles in shared memory
-        row_kernel.RULE,  # softmax, norms, long reductions: one block of threads a row
+        register_rows.RULE,  # softmax, norms, long reductions whose rows fit in registers
+        row_kernel.RULE,  # those with longer rows: one block of threads a row
         reduction.RULE,  # pooling, depthwise convolution, short reductions: one thread a result
         fallback.RULE,
     ]

@@ -1,0 +1,234 @@
+"""Softmax, norms and reductions of rows that fit in registers: each element is read once.
+
+A row of up to 1024 elements belongs to a warp, a longer one to several warps of one block. Lanes
+load vectors of the row into registers; each reduction combines them, then the lanes by shuffles,
+then the warps by shared memory; maps read the registers again. Sums of 16-bit floats are kept in
+float32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import TensorLoad
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx import Expr, PrimFunc
+from tvm.tirx.script import builder as T
+
+from tir_schedules.blocks import constant, inline_spatial, new_schedule
+from tir_schedules.cuda.product_operands import substitute
+from tir_schedules.cuda.row_plan import Combine, RowPlan, RowStep, read_rows
+from tir_schedules.cuda.threads import VECTOR, WARP
+from tir_schedules.machine import Machine
+from tir_schedules.rule import Decline, Rule
+
+_RECOMPUTE = 40  # operations a point that cost less than registers for their results
+_LANE_ELEMENTS = 32  # of one row, that a lane keeps
+_KEPT = 96  # elements that a lane keeps of all tensors
+_SHORT_ROW = 64
+_BLOCK_WARPS = 4
+
+
+def _apply(func: PrimFunc, machine: Machine) -> PrimFunc:
+    sch = new_schedule(func)
+    inline_spatial(sch, recompute_limit=_RECOMPUTE)
+    plan = read_rows(sch)
+    if plan.width < _SHORT_ROW and sum(s.combine is not None for s in plan.steps) == 1:
+        raise Decline("its rows are short")
+    warps = 1
+    while plan.width > warps * WARP * _LANE_ELEMENTS:
+        warps *= 2
+    if warps > 32:
+        raise Decline("a row does not fit in the registers of a block")
+    kernel = _RowKernel(plan, warps)
+    with IRBuilder() as ib:
+        with T.prim_func(s_tir=True):
+            T.func_name("main")
+            kernel.emit()
+    return PrimFunc(func.params, ib.get().body, func.ret_type, func.attrs)
+
+
+@dataclass(frozen=True)
+class _Cached:
+    """An element of a row, and the registers that hold it for a lane's places."""
+
+    load: TensorLoad
+    registers: Any
+
+
+class _RowKernel:
+    def __init__(self, plan: RowPlan, warps: int) -> None:
+        self.plan, self.warps = plan, warps
+        self.rows_of_block = _BLOCK_WARPS if warps == 1 else 1
+        self.kept = _loads_of_reductions(plan)
+        self.vector = VECTOR if plan.width % VECTOR == 0 else 1
+        self.units = plan.width // self.vector
+        self.trips = -(-self.units // (warps * WARP))
+        if self.trips * self.vector * len(self.kept) > _KEPT:
+            raise Decline("its rows do not fit in registers")
+        self.totals: list[tuple[Any, Expr]] = []
+
+    def emit(self) -> None:
+        rows = self.plan.rows
+        blocks = tirx.ceildiv(rows, self.rows_of_block)
+        threads = self.warps * self.rows_of_block * WARP
+        with (
+            T.launch_thread("blockIdx.x", blocks) as block,
+            T.launch_thread("threadIdx.x", threads) as thread,
+        ):
+            of_row = self.warps * WARP
+            self.row = block * self.rows_of_block + tirx.floordiv(thread, of_row)
+            self.place = tirx.floormod(thread, of_row)
+            self.warp, self.lane = tirx.floordiv(thread, WARP), tirx.floormod(thread, WARP)
+            height = constant(rows)
+            if height is not None and height % self.rows_of_block == 0:
+                return self._emit_row()
+            with T.If(self.row < rows), T.Then():
+                self._emit_row()
+            return None
+
+    def _emit_row(self) -> None:
+        self.cached = [self._load_once(load) for load in self.kept]
+        for step in self.plan.steps:
+            if step.combine is not None:
+                self._reduce(step)
+            elif step.across:
+                self._store_across(step)
+            else:
+                self._store_of_row(step, self._at(step.value, None, None))
+
+    def _at(self, value: Expr, trip: Any, lane_place: Any) -> Expr:
+        """Return a value at a lane's place: registers instead of what they hold.
+
+        Args:
+            value: In terms of the plan's y and x.
+            trip: Which of the lane's vectors, None where x does not occur.
+            lane_place: Which of the vector's elements.
+        """
+
+        def read(load: TensorLoad) -> Expr:
+            for buffer, total in self.totals:
+                if load.source.same_as(buffer):
+                    return total
+            for cached in self.cached:
+                if tvm_ffi.structural_equal(load, cached.load):
+                    return cached.registers[trip * self.vector + lane_place]
+            return load
+
+        value = tvm_ffi.structural_map(value, (TensorLoad, read))
+        return self._placed(value, trip, lane_place)
+
+    def _placed(self, value: Expr, trip: Any, lane_place: Any) -> Expr:
+        mapping = {self.plan.y: tirx.Cast("int64", self.row)}
+        if trip is not None:
+            unit = trip * (self.warps * WARP) + self.place
+            mapping[self.plan.x] = tirx.Cast("int64", unit * self.vector + lane_place)
+        return substitute(value, mapping)
+
+    def _each_unit(self, emit: Any) -> None:
+        """Emit what is done for each of a lane's vectors that lie in the row."""
+        for trip in range(self.trips):
+            if (trip + 1) * self.warps * WARP <= self.units:
+                emit(trip)
+                continue
+            with T.If(trip * (self.warps * WARP) + self.place < self.units), T.Then():
+                emit(trip)
+
+    def _each_element(self, emit: Any, trip: int) -> None:
+        if self.vector == 1:
+            return emit(trip, 0)
+        with T.vectorized(0, self.vector) as at:
+            emit(trip, at)
+        return None
+
+    def _load_once(self, load: TensorLoad) -> _Cached:
+        count = self.trips * self.vector
+        registers = T.alloc_buffer((count,), str(load.source.dtype), scope="local")
+
+        def fill(trip: int, at: Any) -> None:
+            value = self._placed(load, trip, at)
+            T.buffer_store(registers, value, [trip * self.vector + at])
+
+        self._each_unit(lambda trip: self._each_element(fill, trip))
+        return _Cached(load, registers)
+
+    def _reduce(self, step: RowStep) -> None:
+        """Combine a lane's elements, the lanes of a warp, and the warps of a row."""
+        combine = step.combine
+        assert combine is not None
+        dtype = str(step.buffer.dtype)
+        inner = "float32" if dtype in ("float16", "bfloat16") else dtype
+        total = T.alloc_buffer((1,), inner, scope="local")
+        T.buffer_store(total, _cast(step.first, inner), [0])
+
+        def take(trip: int) -> None:
+            for at in range(self.vector):
+                value = _cast(self._at(step.value, trip, at), inner)
+                T.buffer_store(total, combine(total[0], value), [0])
+
+        self._each_unit(take)
+        for distance in (16, 8, 4, 2, 1):
+            other = T.alloc_buffer((1,), inner, scope="local")
+            every = tirx.const(0xFFFFFFFF, "uint32")
+            shuffle = getattr(T.cuda, "__shfl_xor_sync")  # noqa: B009  # a class would mangle it
+            T.buffer_store(other, shuffle(every, total[0], distance, WARP), [0])
+            T.buffer_store(total, combine(total[0], other[0]), [0])
+        if self.warps > 1:
+            self._combine_warps(combine, total, inner)
+        result = _cast(total[0], dtype)
+        self.totals.append((step.buffer, result))
+        if step.stored:
+            self._store_of_row(step, result)
+
+    def _combine_warps(self, combine: Combine, total: Any, dtype: str) -> None:
+        shared = T.alloc_buffer((self.warps,), dtype, scope="shared")
+        with T.If(self.lane == 0), T.Then():
+            T.buffer_store(shared, total[0], [self.warp])
+        T.evaluate(T.tvm_storage_sync("shared"))
+        T.buffer_store(total, shared[0], [0])
+        for warp in range(1, self.warps):
+            T.buffer_store(total, combine(total[0], shared[warp]), [0])
+
+    def _store_across(self, step: RowStep) -> None:
+        def store(trip: int, at: Any) -> None:
+            indices = [self._placed(index, trip, at) for index in step.indices]
+            T.buffer_store(step.buffer, self._at(step.value, trip, at), indices)
+
+        self._each_unit(lambda trip: self._each_element(store, trip))
+
+    def _store_of_row(self, step: RowStep, value: Expr) -> None:
+        indices = [self._placed(index, None, None) for index in step.indices]
+        with T.If(self.place == 0), T.Then():
+            T.buffer_store(step.buffer, value, indices)
+
+
+def _loads_of_reductions(plan: RowPlan) -> list[TensorLoad]:
+    """Return the elements of a row that reductions read: later steps mostly read them, too."""
+    made = [step.buffer for step in plan.steps]
+    found: dict[Any, TensorLoad] = {}
+    for step in plan.steps:
+        if step.combine is None:
+            continue
+        loads: list[TensorLoad] = []
+        tvm_ffi.structural_walk(step.value, (TensorLoad, loads.append), order="pre")
+        for load in loads:
+            if any(load.source.same_as(buffer) for buffer in made) or not _uses(load, plan.x):
+                continue
+            found.setdefault(tvm_ffi.StructuralKey(load), load)
+    return list(found.values())
+
+
+def _uses(value: Expr, var: tirx.Var) -> bool:
+    found: list[tirx.Var] = []
+    tvm_ffi.structural_walk(value, (tirx.Var, found.append), order="pre")
+    return any(var.same_as(other) for other in found)
+
+
+def _cast(value: Any, dtype: str) -> Any:
+    return value if str(value.ty.dtype) == dtype else tirx.Cast(dtype, value)
+
+
+RULE = Rule("register_rows", _apply)
