@@ -127,8 +127,7 @@ def _regions(op: Op, count: int) -> list[Any]:
     if known is not None:
         lows, highs = known.astype("float64").reshape(2, count)
         return [(float(low), float(high)) for low, high in zip(lows, highs, strict=True)]
-    if list(op.shape(1)) != [2 * count]:
-        raise InvalidModel(f"a region of shape {list(op.shape(1))} for {count} axes")
+    op.state(1, [2 * count])
     wide = op.emit(R.astype(op.x(1), "float64"))
     return [
         op.te(lambda roi, a=a: te.compute([2], lambda end: roi(end * count + a)), wide, name="roi")
@@ -138,6 +137,8 @@ def _regions(op: Op, count: int) -> list[Any]:
 
 def _plan_by_sizes(op: Op, axes: list[int], regions: list[Any]) -> list[Axis]:
     lengths = [op.shape()[axis] for axis in axes]
+    if op.dims(3) is None:
+        op.state(3, [len(axes)])
     outputs = op.runtime_dims(3)
     if len(outputs) != len(axes):
         raise InvalidModel(f"{len(outputs)} sizes for {len(axes)} axes")
@@ -172,8 +173,7 @@ def _plan_by_scales(
         scales = [float(scale) for scale in known]
         outputs = [scaled(op, n, scale) for n, scale in zip(lengths, scales, strict=True)]
     else:
-        if list(op.shape(place)) != [len(axes)]:
-            raise InvalidModel(f"scales of shape {list(op.shape(place))} for {len(axes)} axes")
+        op.state(place, [len(axes)])
         sizes = op.te(
             lambda given, dims: scaled_sizes(given, dims), op.x(place), name="sizes", dims=lengths
         )

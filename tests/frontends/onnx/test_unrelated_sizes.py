@@ -154,6 +154,8 @@ SAMPLED = [
          known={0: (2,), 2: (0,)}),
     case("MaxUnpool", f(1, 2, 2, 2), np.array([[[[0, 3], [8, 11]], [[17, 19], [25, 27]]]]),
          kernel_shape=[2, 2], strides=[2, 2]),
+    case("Resize", f(1, 2, 3, 4), None, np.array([1, 1, 2, 1.5], "float32"), mode="nearest"),
+    case("Resize", f(1, 2, 3, 4), None, None, np.array([1, 2, 5, 3]), mode="linear", by="onnx"),
     case("TensorScatter", f(2, 3, 5, 4), f(2, 3, 2, 4), np.array([0, 3]), by="onnx"),
 ]  # fmt: skip
 
