@@ -20,7 +20,7 @@ def launch_grid(func: PrimFunc, sizes: Mapping[str, int] | None = None) -> Grid:
     """Return how a function with one kernel, its threads written out, is launched.
 
     Args:
-        func: A function whose threads are `launch_thread` statements.
+        func: A scheduled function: threads are `launch_thread` statements or bound loops.
         sizes: The values of its symbolic sizes.
     """
     extents: dict[str, int] = {}
@@ -30,13 +30,19 @@ def launch_grid(func: PrimFunc, sizes: Mapping[str, int] | None = None) -> Grid:
         if stmt.attr_key == "thread_extent":
             extents[str(stmt.node.thread_tag)] = _value(stmt.value, sizes or {})
 
+    def visit_loop(loop: tirx.For) -> None:
+        if loop.thread_binding is not None:
+            extents[str(loop.thread_binding.thread_tag)] = _value(loop.extent, sizes or {})
+
     def allocate(stmt: tirx.AllocBuffer) -> None:
         buffer = stmt.buffer
         if str(buffer.scope()) == "shared.dyn":
             shared[0] += int(np.prod([int(s) for s in buffer.shape])) * _bytes(buffer.dtype)
 
     tvm_ffi.structural_walk(
-        func.body, [(tirx.AttrStmt, visit), (tirx.AllocBuffer, allocate)], order="pre"
+        func.body,
+        [(tirx.AttrStmt, visit), (tirx.For, visit_loop), (tirx.AllocBuffer, allocate)],
+        order="pre",
     )
     blocks = [extents.get(f"blockIdx.{d}", 1) for d in _DIMENSIONS]
     threads = [extents.get(f"threadIdx.{d}", 1) for d in _DIMENSIONS]
