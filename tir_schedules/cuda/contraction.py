@@ -12,11 +12,11 @@ from tvm import s_tir
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import PrimFunc
 
-from tir_schedules.blocks import inline_spatial, is_reduction, leaf_blocks, new_schedule
-from tir_schedules.cuda.matrix_product import Contraction, as_matrix_product, match_contraction
+from tir_schedules.blocks import inline_spatial, leaf_blocks, new_schedule
+from tir_schedules.cuda.matrix_product import Contraction, as_matrix_product, find_contraction
 from tir_schedules.cuda.threads import bind_map, fused, is_bound, name_of
 from tir_schedules.machine import Machine
-from tir_schedules.rule import Decline, Rule
+from tir_schedules.rule import Rule
 
 _SIDE = 16  # threads along each side of a tile
 _REGISTERS = 4  # accumulators of a thread along each side
@@ -62,11 +62,7 @@ def _stage(sch: s_tir.Schedule, operand: SBlockRV, step: LoopRV, threads: tuple[
 
 def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
     sch = new_schedule(func)
-    reductions = [block for block in leaf_blocks(sch) if is_reduction(sch, block)]
-    if len(reductions) != 1:
-        raise Decline(f"has {len(reductions)} reductions")
-    (block,) = reductions
-    plan = match_contraction(sch, block)
+    block, plan = find_contraction(sch)
     tile = _tile(plan)
     result = as_matrix_product(sch, block, plan).result
     batch = [1] * bool(plan.batch)

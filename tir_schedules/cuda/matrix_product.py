@@ -18,7 +18,15 @@ from tvm.ir import TensorLoad
 from tvm.s_tir.schedule import SBlockRV
 from tvm.tirx import IterVar
 
-from tir_schedules.blocks import constant, inline_spatial, is_output, is_spatial, points
+from tir_schedules.blocks import (
+    constant,
+    inline_spatial,
+    is_output,
+    is_reduction,
+    is_spatial,
+    leaf_blocks,
+    points,
+)
 from tir_schedules.cuda.threads import name_of
 from tir_schedules.rule import Decline
 
@@ -67,6 +75,18 @@ def axes_used(stmt: Any, read: int) -> set[int]:
     for rng in stmt.reads[read].region:
         tvm_ffi.structural_walk(rng.min, (tirx.Var, visit), order="pre")
     return found
+
+
+def find_contraction(sch: s_tir.Schedule) -> tuple[SBlockRV, Contraction]:
+    """Return the one reduction of a function, which is a sum of products.
+
+    Raises:
+        Decline: If the function has another number of reductions, or it is something else.
+    """
+    reductions = [block for block in leaf_blocks(sch) if is_reduction(sch, block)]
+    if len(reductions) != 1:
+        raise Decline(f"has {len(reductions)} reductions")
+    return reductions[0], match_contraction(sch, reductions[0])
 
 
 def match_contraction(sch: s_tir.Schedule, block: SBlockRV) -> Contraction:

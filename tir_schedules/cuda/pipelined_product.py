@@ -20,8 +20,8 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx import Expr, PrimFunc
 from tvm.tirx.script import builder as T
 
-from tir_schedules.blocks import constant, is_reduction, leaf_blocks, new_schedule
-from tir_schedules.cuda.matrix_product import match_contraction
+from tir_schedules.blocks import constant, new_schedule
+from tir_schedules.cuda.matrix_product import find_contraction
 from tir_schedules.cuda.product_operands import Product, read_product
 from tir_schedules.cuda.shared_tile import SharedTile
 from tir_schedules.cuda.tile_choice import Tile
@@ -38,11 +38,7 @@ def match_product(func: PrimFunc, dtypes: Collection[str]) -> Product:
         Decline: If it computes something else.
     """
     sch = new_schedule(func)
-    reductions = [block for block in leaf_blocks(sch) if is_reduction(sch, block)]
-    if len(reductions) != 1:
-        raise Decline(f"has {len(reductions)} reductions")
-    (block,) = reductions
-    plan = match_contraction(sch, block)
+    block, plan = find_contraction(sch)
     for read in sch.get(block).reads:
         if str(read.source.dtype) not in dtypes:
             raise Decline(f"multiplies {read.source.dtype}, not {' or '.join(dtypes)}")
@@ -115,9 +111,8 @@ class PipelinedProduct:
                 tirx.floordiv(self.warp, across) * tile.warp_rows,
                 tirx.floormod(self.warp, across) * tile.warp_columns,
             )
-            elements = tile.shared_bytes // tile.element_bytes
-            dtype = product.left.dtype
-            self.shared = T.alloc_buffer((elements,), dtype, scope="shared.dyn")
+            # Bytes, as in all kernels: two types would be two declarations of one external array.
+            self.shared = T.alloc_buffer((tile.shared_bytes,), "uint8", scope="shared.dyn")
             self.declare()
             self._main_loop()
             self.store()
@@ -140,8 +135,8 @@ class PipelinedProduct:
         T.evaluate(T.ptx["cp.async.wait_group"](0))
 
     def base(self, stage: Any, side: int) -> Any:
-        """Return where the tile of a side begins in shared memory, in elements."""
-        return stage * (self.left.elements + self.right.elements) + side * self.left.elements
+        """Return the byte of shared memory at which the tile of a side begins."""
+        return stage * self.tile.stage_bytes + side * self.left.bytes
 
     def _fetch(self, trip: Any, stage: Any) -> None:
         """Start the copies of tile `trip` of both operands."""

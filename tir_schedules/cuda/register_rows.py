@@ -64,6 +64,7 @@ class _RowKernel:
         self.plan, self.warps = plan, warps
         self.rows_of_block = _BLOCK_WARPS if warps == 1 else 1
         self.kept = _loads_of_reductions(plan)
+        # Four, of 16-bit floats too: TVM's code for vectors of eight float32 does not compile.
         self.vector = VECTOR if plan.width % VECTOR == 0 else 1
         self.units = plan.width // self.vector
         self.trips = -(-self.units // (warps * WARP))
@@ -84,7 +85,8 @@ class _RowKernel:
             self.place = tirx.floormod(thread, of_row)
             self.warp, self.lane = tirx.floordiv(thread, WARP), tirx.floormod(thread, WARP)
             height = constant(rows)
-            if height is not None and height % self.rows_of_block == 0:
+            whole = height is not None and height % self.rows_of_block == 0
+            if whole or self.rows_of_block == 1:
                 return self._emit_row()
             with T.If(self.row < rows), T.Then():
                 self._emit_row()

@@ -48,9 +48,9 @@ class SharedTile:
     along_steps: bool
 
     @property
-    def elements(self) -> int:
-        """Return how many elements the tile has."""
-        return self.outer * self.depth
+    def bytes(self) -> int:
+        """Return the shared memory that the tile takes."""
+        return self.outer * self.depth // self.chunk * CHUNK_BYTES
 
     @property
     def chunk(self) -> int:
@@ -63,8 +63,8 @@ class SharedTile:
         return (self.depth if self.along_steps else self.outer) // self.chunk
 
     def address(self, memory: Any, base: Expr, row: Expr, chunk: Expr) -> Expr:
-        """Return the address of a chunk of a tile that begins at `base` in a shared buffer."""
-        return memory.ptr_to([base + swizzled(row, chunk, self.chunks) * self.chunk])
+        """Return the address of a chunk of a tile that begins at byte `base` of shared memory."""
+        return memory.ptr_to([base + swizzled(row, chunk, self.chunks) * CHUNK_BYTES])
 
     def fill(
         self,
@@ -78,8 +78,8 @@ class SharedTile:
         """Emit the copies by which all threads of a block fetch the tile.
 
         Args:
-            memory: The shared buffer.
-            base: Where in it the tile begins, in elements.
+            memory: The shared buffer, of bytes.
+            base: Where in it the tile begins.
             where: Batch, and the first outer index and step of the tile.
             limits: How many outer indices and steps there are; zeros are copied beyond. None
                 where the tile always lies within.
@@ -90,7 +90,7 @@ class SharedTile:
             ValueError: If the chunks cannot be shared out evenly.
         """
         batch, first_outer, first_step = where
-        trips, left = divmod(self.elements // self.chunk, threads)
+        trips, left = divmod(self.bytes // CHUNK_BYTES, threads)
         if left:
             raise ValueError("the chunks of a tile are no multiple of the threads")
         for at in range(trips):

@@ -24,13 +24,12 @@ def store_sums(kernel: Any) -> None:
     """Emit the epilogue of a `TensorCoreProduct` whose sums are complete."""
     tile, lane = kernel.tile, kernel.lane
     slots = tile.warp_columns // _SLOT
-    # 2-byte elements: a float32 sum takes two of them.
-    base = kernel.warp * (16 * tile.warp_columns * 2)
+    base = kernel.warp * (16 * tile.warp_columns * 4)
     values = T.alloc_buffer((VECTOR,), "float32", scope="local")
 
     def address(row: Any, slot: Any, within: Any) -> Any:
         place = swizzled(row, slot, slots, _SLOT * 4) * _SLOT + within
-        return kernel.shared.ptr_to([base + place * 2])
+        return kernel.shared.ptr_to([base + place * 4])
 
     for band in range(tile.warp_rows // 16):
         for slot in range(slots):
