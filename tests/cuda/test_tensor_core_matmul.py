@@ -122,9 +122,9 @@ def test_others_are_declined_with_a_reason() -> None:
 
 
 def test_tiles_do_not_spill(nvcc: str) -> None:
-    """At 4096^3, every other tile of the list: registers as the model has them, or fewer."""
+    """At 4096^3, some tiles of the list: registers as the model has them, or fewer."""
     case = matmul(4096, 4096, 4096)
-    names = {f"tile_{at}": tile for at, tile in enumerate(MATRIX_TILES[::2])}
+    names = {f"tile_{at}": tile for at, tile in enumerate(MATRIX_TILES[::3])}
     functions = {name: scheduled(case, tile) for name, tile in names.items()}
     # In one file: their shared memory is one external array.
     functions["float32"] = schedule_func(matmul(64, 64, 64, dtype="float32").func, SM_80).func
