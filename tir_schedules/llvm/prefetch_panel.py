@@ -17,7 +17,7 @@ import tvm_ffi
 from tvm import DataType, s_tir, tirx
 from tvm.s_tir import SBlockRealize
 from tvm.s_tir.schedule import LoopRV, SBlockRV
-from tvm.tirx import Evaluate, For, ForKind, SeqStmt, Stmt, Var
+from tvm.tirx import Evaluate, For, ForKind, IfThenElse, SeqStmt, Stmt, Var
 
 from tir_schedules.blocks import constant, new_schedule
 from tir_schedules.machine import Machine
@@ -30,7 +30,7 @@ _LINE_BYTES = 64
 _FRACTION = 16
 # Panels of which one is in use and one on its way leave room in the second-level cache for rows.
 _PANELS_IN_CACHE = 3
-# A symbolic number of tiles is taken for so many, where an iteration's number of lines is fixed.
+# Of a symbolic number of tiles, so many fetch a panel; the others find it there.
 _SYMBOLIC_TILES = 8
 
 
@@ -47,8 +47,11 @@ def mark_prefetch(
     steps: LoopRV,
     elements: int,
     machine: Machine,
+    symbolic: bool = False,
 ) -> None:
     """Mark the loops that `insert_prefetches` works on, if the panels fit the cache.
+
+    Where one tile meets a panel, it reads without pause, and the processor fetches ahead by itself.
 
     Args:
         sch: The schedule.
@@ -57,10 +60,13 @@ def mark_prefetch(
         steps: Loop within it over reduction steps; each iteration fetches its share of lines.
         elements: Length of a panel of weights; the next one follows it in memory.
         machine: The processor with the cache.
+        symbolic: Whether there may be fewer tiles than the loop over them says.
     """
     bits = DataType(sch.get(anchor).reads[-1].source.dtype).bits
-    if fits_ahead(elements * bits // 8, machine):
-        sch.annotate(tile, _TILE, 1)
+    tiles = constant(sch.get(tile).extent)
+    if tiles != 1 and fits_ahead(elements * bits // 8, machine):
+        most = _SYMBOLIC_TILES if symbolic or tiles is None else tiles
+        sch.annotate(tile, _TILE, min(most, tiles or most))
         sch.annotate(steps, _STEPS, elements)
 
 
@@ -90,27 +96,32 @@ def _is_marked(loop: For) -> bool:
 def _prefetches(nest: list[For]) -> Stmt:
     """Return what an iteration of the loops from the tiles to the steps fetches."""
     elements = int(nest[-1].annotations[_STEPS])
-    weights, here = _panel_start(nest)
+    weights, here, guard = _panel_start(nest)
     in_line = _LINE_BYTES * 8 // DataType(weights.dtype).bits
     lines = -(-elements // in_line)
-    turn, turns, guess = tirx.const(0, "int64"), tirx.const(1, "int64"), 1
+    turn, turns = tirx.const(0, "int64"), int(nest[0].annotations[_TILE])
     for loop in nest:
-        turn, turns = turn * loop.extent + loop.loop_var, turns * loop.extent
-        guess *= constant(loop.extent) or _SYMBOLIC_TILES
-    rate = tirx.indexdiv((lines << _FRACTION) + turns - 1, turns)
+        turn = turn * loop.extent + loop.loop_var
+    for loop in nest[1:]:
+        turns *= int(loop.extent)
+    each, rate = -(-lines // turns), -(-(lines << _FRACTION) // turns)
     first = tirx.shift_right(turn * rate, tirx.const(_FRACTION, "int64"))
+    if constant(nest[0].extent) != int(nest[0].annotations[_TILE]):
+        first = tirx.min(first, lines - each)
     ahead = Var("ahead", "int64")
     last = here[-1] + elements + (first + ahead) * in_line
     address = tirx.address_of(tirx.BufferLoad(weights, [*here[:-1], last]))
     fetch = Evaluate(
         tirx.call_intrin("void", "tirx.prefetch", address, _READ, _SECOND_LEVEL, _DATA)
     )
-    return For(ahead, 0, -(-lines // guess), ForKind.UNROLLED, fetch)
+    share = For(ahead, 0, each, ForKind.UNROLLED, fetch)
+    # A tile past the last row multiplies nothing: prefetches would be all that it does.
+    return share if constant(guard) == 1 else IfThenElse(guard, share, None)
 
 
-def _panel_start(nest: list[For]) -> tuple[tirx.Buffer, list[tirx.Expr]]:
-    """Return the weights, and where the panel that a nest reads begins in them."""
-    inner = [loop.loop_var for loop in nest]
+def _panel_start(nest: list[For]) -> tuple[tirx.Buffer, list[tirx.Expr], tirx.Expr]:
+    """Return the weights, where the panel that a nest reads begins, and whether it reads any."""
+    inner = [loop.loop_var for loop in nest[1:]]
     realizes: list[SBlockRealize] = []
     tvm_ffi.structural_walk(
         nest[-1].body,
@@ -122,7 +133,8 @@ def _panel_start(nest: list[For]) -> tuple[tirx.Buffer, list[tirx.Expr]]:
     axes = (axis.var for axis in realize.block.iter_vars)
     values = dict(zip(axes, realize.iter_values, strict=True))
     start = {var: tirx.const(0, str(var.ty.dtype)) for var in inner}
-    return read.source, [_given(_given(axis.min, values), start) for axis in read.region]
+    place = [_given(_given(axis.min, values), start) for axis in read.region]
+    return read.source, place, _given(realize.predicate, start)
 
 
 def _given(index: tirx.Expr, values: dict[Var, tirx.Expr]) -> tirx.Expr:

@@ -223,8 +223,15 @@ def register_tile(
     sch.unroll(init_row)
     sch.vectorize(init_lane)
     if prefetch and k_count is not None:
-        elements = k_count * tile.cols
-        mark_prefetch(sch, anchor, tile=tiles, steps=step, elements=elements, machine=machine)
+        mark_prefetch(
+            sch,
+            anchor,
+            tile=tiles,
+            steps=step,
+            elements=k_count * tile.cols,
+            machine=machine,
+            symbolic=row_count is None,
+        )
     return fused
 
 

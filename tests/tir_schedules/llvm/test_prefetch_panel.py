@@ -118,5 +118,15 @@ def test_the_tile_stays_in_registers(func: PrimFunc, rule: Rule) -> None:
 
 
 def test_rows_of_unknown_number() -> None:
+    """Tiles past the last row fetch nothing, and few tiles fetch the whole panel."""
     scheduled = matmul.RULE.apply(_matmul(te.var("m", "int64"), 64, 64), machine(AVX2))
-    assert "prefetch" in scheduled.mod["main"].script()
+    lines = scheduled.mod["main"].script().splitlines()
+    at = next(at for at, line in enumerate(lines) if "T.prefetch" in line)
+    assert lines[at - 2].strip().startswith("if ")
+    assert "T.min(" in lines[at], "the share of later tiles ends at the last line"
+
+
+def test_one_tile_needs_no_prefetch() -> None:
+    assert (
+        "prefetch" not in matmul.RULE.apply(_matmul(4, 64, 64), machine(AVX2)).mod["main"].script()
+    )
