@@ -109,12 +109,22 @@ def schedule_kernel(
         from tir_schedules.llvm.unordered_comparison import compare_unordered
         from tir_schedules.llvm.vector_math import lower_math
 
+        scheduled = _without_scope_names(scheduled)
         scheduled = compute_bfloat16_in_float32(compare_unordered(scheduled))
         scheduled = lower_math(scheduled)
     scheduled = bind_names_once(scheduled)
     if operands:
         scheduled = scheduled.with_attr(IN_PLACE_OPERANDS, [list(pair) for pair in operands])
     return scheduled.with_attr(SCHEDULED, 1), result
+
+
+def _without_scope_names(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Drop the name that TVM gives the scope of a scatter, of which its LLVM backend warns."""
+
+    def inner(scope: tirx.AttrStmt) -> tirx.Stmt:
+        return scope.body if scope.attr_key == "pragma_scope" else scope
+
+    return tvm_ffi.structural_map(func, (tirx.AttrStmt, inner))
 
 
 def is_scheduled(func: tirx.PrimFunc) -> bool:

@@ -164,7 +164,7 @@ class Report:
                 "kernels",
                 f"{len(self.kernels)} ({sum(k.get('calls', 1) for k in self.kernels)} calls)",
             ),
-            ("floating-point operations", f"{self.flops / 1e9:.3f} G"),
+            ("floating-point operations", format_count(self.flops)),
             ("bytes moved by kernels", format_bytes(self.bytes_moved)),
         ]
         if self.layout_transforms is not None:
@@ -239,6 +239,11 @@ def format_bytes(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.2f} {unit}"
         size /= 1024
     return f"{size:.2f} GiB"
+
+
+def format_count(number: float) -> str:
+    """Return a count with a decimal unit, such as "8.205 G" or "0.31 M"."""
+    return f"{number / 1e9:.3f} G" if number >= 1e8 else f"{number / 1e6:.2f} M"
 
 
 def _change(before: int, after: int) -> str:

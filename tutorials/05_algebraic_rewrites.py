@@ -123,6 +123,11 @@ def main() -> None:
     columns(cost_rows(graph["main"]), "before", "FLOPs", "bytes", "cost")
     print()
     columns(cost_rows(once), "after", "FLOPs", "bytes", "cost")
+    print(
+        "\nCost = FLOPs + 4 x bytes + calls. FLOPs are additions or what takes as long: a division"
+        "\nis 4 of them, an exponential 16, a power 400. The rule fires because the sum falls, and"
+        "\nsince it falls each time, rewriting ends."
+    )
 
     title("5. The whole table, from operands to readers, until nothing fires")
     changed, _ = apply_algebraic_rules(graph, context)

@@ -9,6 +9,7 @@ from tvm import relax, tirx
 
 from relax_passes.build import build_executable
 from relax_passes.memory.plan_memory import plan_memory
+from relax_passes.pipeline import default_pipeline
 from relax_passes.schedule_kernels import (
     is_scheduled,
     merge_equal_kernels,
@@ -135,3 +136,18 @@ def test_calls_of_a_shared_kernel_are_counted() -> None:
     ctx = llvm_context()
     schedule_kernels(lowered(build, (8, 8)), ctx)
     assert [k["calls"] for k in ctx.log.metrics["kernels"]] == [3]
+
+
+def test_the_scope_of_a_scatter_has_no_name_that_llvm_would_warn_of() -> None:
+    x = relax.Var("x", relax.TensorType((4, 4), "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            places, ones = np.zeros((2, 4), "int64"), np.ones((2, 4), "float32")
+            call = relax.op.scatter_elements(x, relax.const(places), relax.const(ones))
+            result = builder.emit_output(call)
+        builder.emit_func_output(result)
+    ctx = llvm_context()
+    module = default_pipeline().until("fuse").run(builder.get(), ctx)
+    assert "pragma_scope" in module.script()
+    assert "pragma_scope" not in schedule_kernels(module, ctx)[0].script()

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.fuzz.graphs.draw import Draw
+from tests.fuzz.graphs.rewrite_motifs import REWRITE_MOTIFS
 from tests.fuzz.graphs.sizes import Affine
 
 Step = Any  # the number of a step, or None where an operator did not take its operands
@@ -216,5 +217,5 @@ def masked(draw: Draw) -> None:
 
 MOTIFS: tuple[Callable[[Draw], None], ...] = (
     residual, layer_norm, gelu, attention, convolution, convolution, twins, projections,
-    two_views, stated_twice, many_readers, partly_used, masked,
+    two_views, stated_twice, many_readers, partly_used, masked, *REWRITE_MOTIFS,
 )  # fmt: skip

@@ -24,7 +24,13 @@ from tests.fuzz.graphs.emit_onnx import emit_onnx
 from tests.fuzz.graphs.emit_relax import emit_relax
 from tests.fuzz.graphs.evaluate import difference, evaluate, flat, input_arrays, symbol_values
 from tests.fuzz.graphs.generate import generate
-from tests.fuzz.graphs.kernel_cache import AS_SHIPPED, QUICK, build_cached, cached_pipeline
+from tests.fuzz.graphs.kernel_cache import (
+    AS_SHIPPED,
+    QUICK,
+    UNCHECKED,
+    build_cached,
+    cached_pipeline,
+)
 from tests.fuzz.graphs.recipe import Recipe
 from tests.fuzz.graphs.variants import Variant, choose_variant
 from tir_schedules.machine import Machine, host_target
@@ -128,7 +134,7 @@ def _check(machine: relax.VirtualMachine, recipe: Recipe) -> str:
 def _judge_passes(recipe: Recipe, mod: tvm.IRModule, variant: Variant) -> str:
     ctx = _context(variant)
     pipeline = variant.apply(cached_pipeline())
-    machine = build_cached(pipeline.run(mod, ctx), ctx)
+    machine = build_cached(pipeline.run(mod, ctx), ctx, QUICK if variant.quick else UNCHECKED)
     problem = _check(machine, recipe)
     if variant.unoptimized or problem:
         plain = _check(_unoptimized(mod), recipe)
@@ -158,7 +164,8 @@ def _judge_onnx(recipe: Recipe, model: Any, variant: Variant) -> str:
 
     ctx = _context(variant)
     imported = import_onnx(model)
-    machine = build_cached(variant.apply(cached_pipeline()).run(imported.module, ctx), ctx)
+    module = variant.apply(cached_pipeline()).run(imported.module, ctx)
+    machine = build_cached(module, ctx, QUICK if variant.quick else UNCHECKED)
     problem = _check(machine, recipe)
     values = symbol_values(recipe, _sizes(recipe)[0])
     inputs = input_arrays(recipe, values, 0)
