@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 import tvm_ffi
 from tvm import s_tir, tirx
-from tvm.ir import Call, TensorLoad
+from tvm.ir import Call, PrimType, TensorLoad
+from tvm.s_tir import SBlock
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import IntImm, PrimFunc
 
@@ -24,6 +25,8 @@ _MAX_INLINED_NODES = 600
 # time exponential in their nesting; a polynomial of `vector_math` nests about four deep.
 _MAX_LET_DEPTH = 7
 _POLYNOMIAL_LETS = 4
+# A condition on a symbolic size, as a pad or a concatenation asks, is proved anew each time.
+_CONDITION_LETS = 4
 
 
 def leaf_blocks(sch: s_tir.Schedule) -> list[SBlockRV]:
@@ -113,6 +116,7 @@ def inline_spatial(
         bodies = [sch.get(reader).body for reader in readers]
         worst = max((nodes * _loads_of(b, buffer) + expression_nodes(b) for b in bodies), default=0)
         deepest = max((let_depth(body) for body in bodies), default=0) + let_depth(stmt.body)
+        deepest += _CONDITION_LETS * _asks_for_a_size(stmt)
         if worst > _MAX_INLINED_NODES or deepest > _MAX_LET_DEPTH:
             continue
         try:
@@ -122,6 +126,23 @@ def inline_spatial(
         if let_depth(stmt.body):
             for reader in readers:
                 renew_let_names(sch, reader)
+
+
+def _asks_for_a_size(block: SBlock) -> bool:
+    """Tell whether a block chooses an element by a condition that holds a symbolic size."""
+    axes = {axis.var for axis in block.iter_vars}
+    sizes: list[tirx.Var] = []
+
+    def is_size(var: tirx.Var) -> None:
+        if isinstance(var.ty, PrimType) and var not in axes:
+            sizes.append(var)
+
+    def visit(call: Call) -> None:
+        if getattr(call.op, "name", "").rpartition(".")[2] == "if_then_else":
+            tvm_ffi.structural_walk(call.args[0], (tirx.Var, is_size), order="pre")
+
+    tvm_ffi.structural_walk(block.body, (Call, visit), order="pre")
+    return bool(sizes)
 
 
 def _loads_of(node: object, buffer: tirx.Buffer) -> int:

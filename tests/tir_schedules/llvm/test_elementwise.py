@@ -108,3 +108,21 @@ def test_long_chains_nest_few_let_bindings() -> None:
     sch = RULE.apply(func, machine())
     depths = [let_depth(sch.get(block).body) for block in leaf_blocks(sch)]
     assert max(depths) <= 7 and len(depths) > 1
+
+
+def _padded_tanh(rows: tirx.Expr | int) -> tirx.PrimFunc:
+    """Return max(tanh(p), 0) * p, p being x with a border of one row above and below."""
+    x = te.placeholder((rows, 4), name="x")
+    padded = topi.nn.pad(x, [1, 0], [1, 0])
+    return te.create_prim_func([x, topi.multiply(topi.nn.relu(topi.tanh(padded)), padded)])
+
+
+def test_a_border_of_a_symbolic_size_keeps_its_own_loop_before_a_polynomial() -> None:
+    """Code generation would prove its condition anew for each let: minutes for this kernel."""
+    func = _padded_tanh(te.var("n", "int64"))
+    sch = RULE.apply(func, machine())
+    assert len(leaf_blocks(sch)) == 2
+    assert len(leaf_blocks(RULE.apply(_padded_tanh(3), machine()))) == 1
+    x = _rand(3, 4)
+    padded = np.pad(x, ((1, 1), (0, 0)))
+    assert_runs(func, RULE, [x], [np.maximum(np.tanh(padded), 0) * padded])
