@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import tvm_ffi
 from tvm import s_tir, tirx
-from tvm.ir import Call, PrimType, TensorLoad
+from tvm.ir import Call, TensorLoad
 from tvm.s_tir import SBlock
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import IntImm, PrimFunc
@@ -25,7 +25,7 @@ _MAX_INLINED_NODES = 600
 # time exponential in their nesting; a polynomial of `vector_math` nests about four deep.
 _MAX_LET_DEPTH = 7
 _POLYNOMIAL_LETS = 4
-# A condition on a symbolic size, as a pad or a concatenation asks, is proved anew each time.
+# The condition of a pad or a concatenation of symbolic size is proved anew for each of them.
 _CONDITION_LETS = 4
 
 
@@ -129,20 +129,19 @@ def inline_spatial(
 
 
 def _asks_for_a_size(block: SBlock) -> bool:
-    """Tell whether a block chooses an element by a condition that holds a symbolic size."""
-    axes = {axis.var for axis in block.iter_vars}
-    sizes: list[tirx.Var] = []
+    """Tell whether a block chooses an element by a condition, on axes of which one is symbolic.
 
-    def is_size(var: tirx.Var) -> None:
-        if isinstance(var.ty, PrimType) and var not in axes:
-            sizes.append(var)
+    Once its loops are fused, the axes in the condition are quotients by the symbolic size.
+    """
+    conditions: list[Call] = []
 
     def visit(call: Call) -> None:
         if getattr(call.op, "name", "").rpartition(".")[2] == "if_then_else":
-            tvm_ffi.structural_walk(call.args[0], (tirx.Var, is_size), order="pre")
+            conditions.append(call)
 
     tvm_ffi.structural_walk(block.body, (Call, visit), order="pre")
-    return bool(sizes)
+    symbolic = any(constant(axis.dom.extent) is None for axis in block.iter_vars)
+    return symbolic and bool(conditions)
 
 
 def _loads_of(node: object, buffer: tirx.Buffer) -> int:

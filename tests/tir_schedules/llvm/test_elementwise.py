@@ -123,6 +123,9 @@ def test_a_border_of_a_symbolic_size_keeps_its_own_loop_before_a_polynomial() ->
     sch = RULE.apply(func, machine())
     assert len(leaf_blocks(sch)) == 2
     assert len(leaf_blocks(RULE.apply(_padded_tanh(3), machine()))) == 1
+    parts = [te.placeholder((k, te.var("m", "int64")), name=f"part{k}") for k in (1, 2)]
+    joined = te.create_prim_func([*parts, topi.tanh(topi.concatenate(parts, 0))])
+    assert len(leaf_blocks(RULE.apply(joined, machine()))) == 2
     x = _rand(3, 4)
     padded = np.pad(x, ((1, 1), (0, 0)))
     assert_runs(func, RULE, [x], [np.maximum(np.tanh(padded), 0) * padded])
