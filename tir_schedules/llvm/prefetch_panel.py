@@ -111,9 +111,9 @@ def _prefetches(nest: list[For]) -> Stmt:
     ahead = Var("ahead", "int64")
     last = here[-1] + elements + (first + ahead) * in_line
     address = tirx.address_of(tirx.BufferLoad(weights, [*here[:-1], last]))
-    fetch = Evaluate(
-        tirx.call_intrin("void", "tirx.prefetch", address, _READ, _SECOND_LEVEL, _DATA)
-    )
+    # As an intrinsic of LLVM's: TVM prints its own `prefetch`, but does not parse it.
+    arguments = [address, *(tirx.const(value, "int32") for value in (_READ, _SECOND_LEVEL, _DATA))]
+    fetch = Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", *arguments))
     share = For(ahead, 0, each, ForKind.UNROLLED, fetch)
     # A tile past the last row multiplies nothing: prefetches would be all that it does.
     return share if constant(guard) == 1 else IfThenElse(guard, share, None)
