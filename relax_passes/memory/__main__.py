@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 
+from relax_passes.memory.buffer_file import read_buffers
 from relax_passes.memory.plan_offsets import STRATEGIES, plan_offsets
 
 
@@ -18,15 +18,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--capacity", type=int, help="exit with 1 if the peak is larger")
     args = parser.parse_args(argv)
     try:
-        with open(args.file, newline="") as file:
-            rows = [
-                (int(row["lower"]), int(row["upper"]), int(row["size"]))
-                for row in csv.DictReader(file)
-            ]
         plan = plan_offsets(
-            rows, strategy=args.strategy, alignment=args.alignment, capacity=args.capacity
+            read_buffers(args.file),
+            strategy=args.strategy,
+            alignment=args.alignment,
+            capacity=args.capacity,
         )
-    except (OSError, KeyError, TypeError, ValueError) as error:
+    except (OSError, ValueError) as error:
         print(f"error: {args.file}: {error}", file=sys.stderr)
         return 2
     print(f"peak {plan.peak}  bound {plan.lower_bound}  ratio {plan.ratio:.3f}")

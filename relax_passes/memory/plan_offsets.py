@@ -20,6 +20,8 @@ Strategy = Literal[
 ]
 STRATEGIES: tuple[str, ...] = get_args(Strategy)
 
+_MOST = 1 << 60  # the search adds sizes, in units of the alignment, over all steps in 64 bits
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -51,8 +53,8 @@ def plan_offsets(
         capacity: Bytes the arena may take: `search` then looks longer, and stops once they suffice.
 
     Raises:
-        ValueError: If a triple is malformed, the alignment is not positive, or the strategy is
-            unknown.
+        ValueError: If a triple is malformed, the alignment is not positive, the strategy is
+            unknown, or the buffers are too many and too large for 64-bit sums.
     """
     if strategy not in STRATEGIES:
         raise ValueError(f"unknown strategy {strategy!r}, expected one of {STRATEGIES}")
@@ -63,6 +65,8 @@ def plan_offsets(
         if lower >= upper or size < 0:
             raise ValueError(f"buffer {number}: needs lower < upper and size >= 0")
         items.append(Buffer(lower, upper, -(-size // alignment)))  # in units of the alignment
+    if sum(item.size for item in items) * len(items) > _MOST:
+        raise ValueError("sizes add up to too much: times the number of buffers, over 2^60")
     bound = max_live_bytes(items)
     if strategy == "search":
         offsets = search_offsets(items, bound, None if capacity is None else capacity // alignment)
