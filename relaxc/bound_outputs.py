@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,8 @@ class BoundOutputs:
 
         Raises:
             InvalidInput: If there are too many, a name is unknown or given twice, an array's dtype
-                or a fixed size is another than the output's, or it cannot be written.
+                or a fixed size is another than the output's, it cannot be written, or two arrays
+                share memory: the output copied last would overwrite the other.
         """
         known = {spec.name: spec for spec in specs}
         if len(args) > len(specs):
@@ -38,6 +40,10 @@ class BoundOutputs:
             self.arrays[name] = array
         for name, array in self.arrays.items():
             _check(known[name], array, {})
+        for (name, array), (other, second) in combinations(self.arrays.items(), 2):
+            if _share_memory(array, second):
+                text = f"outputs {name!r} and {other!r} are bound to arrays that share memory"
+                raise InvalidInput(text, tensor=other)
 
     def check_sizes(self, specs: Sequence[TensorSpec], sizes: Mapping[str, int]) -> None:
         """Check the arrays against the sizes of one call, before it runs.
@@ -88,6 +94,27 @@ def _check(spec: TensorSpec, array: Any, sizes: Mapping[str, int]) -> None:
         raise _mismatch(spec, array, f"the model gives {expected}")
     if isinstance(array, np.ndarray) and not array.flags.writeable:
         raise InvalidInput(f"output {spec.name!r}: the array is read-only", tensor=spec.name)
+
+
+def _share_memory(one: Any, other: Any) -> bool:
+    if one is other:
+        return True
+    views = [_view(one), _view(other)]
+    # Where strides make it hard to tell, the caller is believed.
+    try:
+        return np.shares_memory(*views, max_work=1000)
+    except np.exceptions.TooHardError:
+        return False
+
+
+def _view(array: Any) -> np.ndarray:
+    """Return the array's memory as NumPy sees it; nothing of it where NumPy cannot."""
+    if isinstance(array, np.ndarray):
+        return array
+    try:
+        return np.from_dlpack(array.detach() if hasattr(array, "detach") else array)
+    except (BufferError, RuntimeError, TypeError):  # another device, or a dtype NumPy lacks
+        return np.empty(0)
 
 
 def _mismatch(spec: TensorSpec, array: Any, what: str) -> InvalidInput:

@@ -14,20 +14,34 @@ import numpy as np
 
 from relax_passes.memory.compose_blocks import Block
 
+_DISTURBANCE = 0.05  # of the area of a joint block, in orders after the first ones
 
-def compose_loosely(blocks: Sequence[Block], capacity: int, waste: float) -> list[Block]:
+
+def compose_loosely(
+    blocks: Sequence[Block], capacity: int, waste: float, order: int = 0
+) -> list[Block]:
     """Compose until every pair wastes too much; some quadratic time in the number of blocks.
 
     Args:
         blocks: What to compose.
         capacity: Bytes that no step's load may exceed, holes counted.
         waste: The greatest share of a new block's area, below 1, that may be empty.
+        order: From 2 on, the shares are disturbed at random, by the number. Equal arguments give
+            equal blocks.
     """
-    return _LooseBench(blocks, capacity, waste).compose()
+    choice = np.random.default_rng(order) if order > 1 else None
+    return _LooseBench(blocks, capacity, waste, choice).compose()
 
 
 class _LooseBench:
-    def __init__(self, blocks: Sequence[Block], capacity: int, waste: float) -> None:
+    def __init__(
+        self,
+        blocks: Sequence[Block],
+        capacity: int,
+        waste: float,
+        choice: np.random.Generator | None,
+    ) -> None:
+        self.choice = choice
         self.blocks: list[Block | None] = list(blocks)
         self.capacity, self.limit = capacity, waste
         self.lower = np.array([block.lower for block in blocks], np.int64)
@@ -55,6 +69,8 @@ class _LooseBench:
         length = np.maximum(self.upper, upper) - np.minimum(self.lower, lower)
         area = (self.upper - self.lower) * self.size.astype(float) + float(upper - lower) * size
         waste = 1 - area / (length * height.astype(float))
+        if self.choice is not None:
+            waste += _DISTURBANCE * self.choice.random(len(waste))
         waste[[block is None for block in self.blocks]] = np.inf
         waste[number] = np.inf
         return waste

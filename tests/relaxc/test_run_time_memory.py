@@ -132,6 +132,19 @@ def test_arrays_that_do_not_fit_are_refused(model, args, named, text) -> None:
         model.bind_outputs(*args, **named)
 
 
+def test_outputs_bound_to_one_memory_are_refused(model) -> None:
+    """Beside each other in one buffer they may lie: rows of it, or columns."""
+    torch = pytest.importorskip("torch")
+    both = np.zeros((WIDTH, 2 * WIDTH), "float32")
+    model.bind_outputs(both[:3, :WIDTH], both[:, WIDTH:])
+    model.bind_outputs()
+    rows = np.zeros((WIDTH + 2, WIDTH), "float32")
+    shared = torch.from_numpy(rows)[2:]
+    for overlapping in (rows[2:], shared, tvm.runtime.from_dlpack(shared)):
+        with pytest.raises(InvalidInput, match="outputs 'y' and 'z' are bound to arrays that"):
+            model.bind_outputs(rows[:3], overlapping)
+
+
 def test_bound_outputs_are_the_threads_own(model) -> None:
     x, s = inputs(3)
     y = np.zeros((3, WIDTH), "float32")
