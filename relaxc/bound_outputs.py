@@ -97,14 +97,7 @@ def _check(spec: TensorSpec, array: Any, sizes: Mapping[str, int]) -> None:
 
 
 def _share_memory(one: Any, other: Any) -> bool:
-    if one is other:
-        return True
-    views = [_view(one), _view(other)]
-    # Where strides make it hard to tell, the caller is believed.
-    try:
-        return np.shares_memory(*views, max_work=1000)
-    except np.exceptions.TooHardError:
-        return False
+    return one is other or np.shares_memory(_view(one), _view(other))
 
 
 def _view(array: Any) -> np.ndarray:
