@@ -139,10 +139,14 @@ def test_outputs_bound_to_one_memory_are_refused(model) -> None:
     model.bind_outputs(both[:3, :WIDTH], both[:, WIDTH:])
     model.bind_outputs()
     rows = np.zeros((WIDTH + 2, WIDTH), "float32")
-    shared = torch.from_numpy(rows)[2:]
-    for overlapping in (rows[2:], shared, tvm.runtime.from_dlpack(shared)):
+    tensor = tvm.runtime.tensor(np.zeros((WIDTH, WIDTH), "float32"))
+    for y, z in (
+        (rows[:3], rows[2:]),
+        (rows[:3], torch.from_numpy(rows)[2:]),
+        (torch.from_dlpack(tensor)[:3], tensor),
+    ):
         with pytest.raises(InvalidInput, match="outputs 'y' and 'z' are bound to arrays that"):
-            model.bind_outputs(rows[:3], overlapping)
+            model.bind_outputs(y, z)
 
 
 def test_bound_outputs_are_the_threads_own(model) -> None:
