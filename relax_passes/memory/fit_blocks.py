@@ -11,8 +11,10 @@ from relax_passes.memory.exact_search import fit_capacity
 
 _ORDERS = 64
 _NODES_PER_ORDER = 4  # a block, and 60: where blocks are the right ones, few nodes suffice
-_WASTE = (0.05, 0.3)  # of the area of a loose block, for the first two orders
-_WASTE_LATER = (0.02, 0.05, 0.1, 0.2, 0.3, 0.45)  # two of them for each order
+_WASTE = (0.05, 0.3)  # of the area of a loose block
+# Only a stated capacity leaves nodes for these orders: loose blocks are disturbed in them.
+_LATE_ORDER = 8
+_LATE_WASTE = (0.02, 0.05, 0.1, 0.2, 0.3, 0.45)  # two of them for each order
 _MOST_LOOSE = 300  # blocks to compose loosely, since that takes quadratic space
 
 
@@ -46,10 +48,11 @@ def _compositions(buffers: Sequence[tuple[int, int, int]], capacity: int) -> Ite
     for order in range(0, _ORDERS, 2):
         exact = [compose_blocks(buffers, order), compose_blocks(buffers, order + 1)]
         yield from (blocks for blocks in exact if len(blocks) < len(buffers))
-        wastes = random.Random(order).sample(_WASTE_LATER, 2) if order else _WASTE
+        late = order >= _LATE_ORDER
+        wastes = random.Random(order).sample(_LATE_WASTE, 2) if late else _WASTE
         for number, blocks in enumerate(exact, order):
             for waste in wastes if len(blocks) <= _MOST_LOOSE else ():
-                loose = compose_loosely(blocks, capacity, waste, number)
+                loose = compose_loosely(blocks, capacity, waste, number if late else 0)
                 if len(loose) < len(blocks):
                     yield loose
         if len(exact[0]) == len(buffers):
