@@ -23,8 +23,8 @@ class BoundOutputs:
 
         Raises:
             InvalidInput: If there are too many, a name is unknown or given twice, an array's dtype
-                or a fixed size is another than the output's, it cannot be written, or two arrays
-                share memory: the output copied last would overwrite the other.
+                or a fixed size is another than the output's, it cannot be written, elements of it
+                share memory, or two arrays do: the output copied last would overwrite the other.
         """
         known = {spec.name: spec for spec in specs}
         if len(args) > len(specs):
@@ -92,8 +92,26 @@ def _check(spec: TensorSpec, array: Any, sizes: Mapping[str, int]) -> None:
     )
     if not fits:
         raise _mismatch(spec, array, f"the model gives {expected}")
-    if isinstance(array, np.ndarray) and not array.flags.writeable:
-        raise InvalidInput(f"output {spec.name!r}: the array is read-only", tensor=spec.name)
+    if (obstacle := _obstacle(array, kind)) is not None:
+        raise InvalidInput(f"output {spec.name!r}: {obstacle}", tensor=spec.name)
+
+
+def _obstacle(array: Any, kind: str) -> str | None:
+    """Return why an array of the right shape cannot be written into, None if it can."""
+    if isinstance(array, np.ndarray):
+        if not array.flags.writeable:
+            return "the array is read-only"
+        steps = array.strides
+    elif kind == "torch":
+        if array.is_meta:
+            return "a tensor on the meta device has no memory"
+        if array.requires_grad:
+            return "the tensor requires a gradient: bind its .detach()"
+        steps = array.stride()
+    else:
+        return None
+    repeated = any(step == 0 < size - 1 for step, size in zip(steps, array.shape, strict=True))
+    return "elements of the array share memory" if repeated else None
 
 
 def _share_memory(one: Any, other: Any) -> bool:

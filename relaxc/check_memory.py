@@ -84,7 +84,11 @@ def check_memory(
     memory = Pipeline({"memory": pipeline.phases["memory"]})
     plain = memory.with_options("plan_memory", reuse=False, in_place=False)
     feeds = random_inputs(imported.inputs, seed=seed, dims=dims)
-    inputs = [tvm.runtime.tensor(np.ascontiguousarray(array)) for array in feeds.values()]
+    # NumPy makes one element of a scalar, hence the shape.
+    inputs = [
+        tvm.runtime.tensor(np.ascontiguousarray(array).reshape(array.shape))
+        for array in feeds.values()
+    ]
 
     traces, sizes = [], []
     for version in (plain, memory.with_options("plan_memory", poison=True)):

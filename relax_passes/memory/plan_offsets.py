@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import Literal, get_args
 
 from relax_passes.memory.greedy_offsets import Buffer, place_greedily
@@ -53,15 +54,18 @@ def plan_offsets(
         capacity: Bytes the arena may take: `search` then looks longer, and stops once they suffice.
 
     Raises:
+        TypeError: If a number is no integer; those of NumPy are.
         ValueError: If a triple is malformed, the alignment is not positive, the strategy is
             unknown, or the buffers are too many and too large for 64-bit sums.
     """
+    alignment = index(alignment)
     if strategy not in STRATEGIES:
         raise ValueError(f"unknown strategy {strategy!r}, expected one of {STRATEGIES}")
     if alignment < 1:
         raise ValueError(f"alignment must be a positive number of bytes, got {alignment}")
     items = []
-    for number, (lower, upper, size) in enumerate(buffers):
+    for number, buffer in enumerate(buffers):
+        lower, upper, size = map(index, buffer)
         if lower >= upper or size < 0:
             raise ValueError(f"buffer {number}: needs lower < upper and size >= 0")
         items.append(Buffer(lower, upper, -(-size // alignment)))  # in units of the alignment

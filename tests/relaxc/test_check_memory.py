@@ -41,6 +41,16 @@ def test_parts_in_place_change_no_bit() -> None:
     assert found.agrees, found.difference
 
 
+def test_a_scalar_input_stays_one() -> None:
+    nodes = [helper.make_node("Mul", ["x", "s"], ["y"])]
+    tensors = [
+        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+        for name, shape in (("x", [2, 3]), ("s", []), ("y", [2, 3]))
+    ]
+    graph = helper.make_graph(nodes, "scale", tensors[:2], tensors[2:])
+    assert check_memory(helper.make_model(graph, ir_version=10), threads=1).agrees
+
+
 def test_reuse_and_poison_change_no_bit(path: Path) -> None:
     found = check_memory(path, threads=1)
     assert found.agrees, found.difference

@@ -132,6 +132,20 @@ def test_arrays_that_do_not_fit_are_refused(model, args, named, text) -> None:
         model.bind_outputs(*args, **named)
 
 
+def test_arrays_that_cannot_be_written_are_refused(model) -> None:
+    torch = pytest.importorskip("torch")
+    shape = (3, WIDTH)
+    for array, text in (
+        (np.broadcast_to(np.zeros(WIDTH, "float32"), shape), "read-only"),
+        (np.lib.stride_tricks.as_strided(np.zeros(WIDTH, "float32"), shape, (0, 4)), "share"),
+        (torch.zeros(WIDTH).expand(shape), "elements of the array share memory"),
+        (torch.zeros(shape, requires_grad=True), "bind its .detach()"),
+        (torch.zeros(shape, device="meta"), "meta device"),
+    ):
+        with pytest.raises(InvalidInput, match=text):
+            model.bind_outputs(array)
+
+
 def test_outputs_bound_to_one_memory_are_refused(model) -> None:
     """Beside each other in one buffer they may lie: rows of it, or columns."""
     torch = pytest.importorskip("torch")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 
 from relax_passes.memory.plan_offsets import STRATEGIES, plan_offsets
@@ -104,6 +105,22 @@ def test_empty_buffer_takes_no_bytes():
 def test_malformed_buffer_is_refused(bad: tuple[int, int, int]):
     with pytest.raises(ValueError, match="buffer 1"):
         plan_offsets([(0, 1, 8), bad])
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_integers_of_numpy_are_integers(strategy: str):
+    """Those of 32 bits would overflow in the sums of large buffers."""
+    triples = [(0, 2, 1 << 30), (1, 3, 1 << 30), (2, 4, 1 << 30)]
+    plan = plan_offsets([tuple(map(np.int32, t)) for t in triples], strategy=strategy)
+    assert plan == plan_offsets(triples, strategy=strategy)
+
+
+@pytest.mark.parametrize("bad", [(0, 1, 8.0), (0.0, 1, 8), (0, "1", 8)])
+def test_other_numbers_are_refused(bad: tuple[object, object, object]):
+    with pytest.raises(TypeError):
+        plan_offsets([bad])
+    with pytest.raises(TypeError):
+        plan_offsets([(0, 1, 8)], alignment=64.0)
 
 
 def test_unknown_strategy_is_refused():
