@@ -8,7 +8,7 @@ from typing import Any
 from tvm import te, tirx
 
 from frontends.computations.kernel import Scalar, as_dtype, index, kernel, serial
-from frontends.computations.resample_tables import Mode
+from frontends.computations.resample_tables import CEIL_WHERE_SHRINKING, Mode
 
 
 def _number(value: float) -> Any:
@@ -92,12 +92,19 @@ def tables(
 
     if mode.kind == "nearest":
 
+        def by_scale(x: Any) -> Any:
+            single = x.astype("float32")
+            return tirx.Select(
+                numbers(0) < _number(1), tirx.ceil(single), tirx.floor(single)
+            ).astype("float64")
+
         def nearest(o: Any, _: Any) -> Any:
             rounded = {
                 "floor": lambda x: tirx.floor(x),
                 "ceil": lambda x: tirx.ceil(x),
                 "round_prefer_floor": lambda x: tirx.ceil(x - _number(0.5)),
                 "round_prefer_ceil": lambda x: tirx.floor(x + _number(0.5)),
+                CEIL_WHERE_SHRINKING: by_scale,
             }[mode.rounding]
             return limited(rounded(at(o)))
 

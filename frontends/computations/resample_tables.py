@@ -12,6 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+# What nearest meant before opset 11: up where the axis shrinks, down elsewhere. Coordinates are
+# float32 then: 7 / float32(0.7) is 7 / 0.699999988, which float64 would round up to 11.
+CEIL_WHERE_SHRINKING = "ceil_where_shrinking"
+
 
 @dataclass(frozen=True)
 class Mode:
@@ -20,7 +24,8 @@ class Mode:
     Attributes:
         kind: nearest, linear or cubic.
         coordinates: How an output place maps to an input place (ONNX's Resize names the ways).
-        rounding: What nearest means: floor, ceil, round_prefer_floor, round_prefer_ceil.
+        rounding: What nearest means: floor, ceil, round_prefer_floor, round_prefer_ceil, or
+            `CEIL_WHERE_SHRINKING`.
         cubic: The parameter of the cubic kernel.
         exclude_outside: Give elements outside no weight, instead of repeating the border.
         antialias: Widen the kernel where the axis shrinks.
@@ -124,7 +129,10 @@ def static_tables(
     """
     limit = length - 1
     if mode.kind == "nearest":
-        nearest = _ROUND[mode.rounding](x)
+        rounding = mode.rounding
+        if rounding == CEIL_WHERE_SHRINKING:
+            x, rounding = x.astype("float32"), "ceil" if scale < 1 else "floor"
+        nearest = _ROUND[rounding](x)
         return np.clip(nearest, 0, limit).astype("int32")[:, None], None
     shrink = min(scale, 1.0) if mode.antialias else 1.0
     count = tap_count(mode, scale)

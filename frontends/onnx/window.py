@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tvm import tirx
 
 from frontends.dims import Dim, DimArithmetic, all_static, is_static, prim
-from frontends.errors import InvalidModel, UnsupportedOperator
+from frontends.errors import InvalidModel
 from frontends.onnx.op import Op
 from frontends.onnx.operators.run_time_size import read_sizes
 from frontends.onnx.value import Value, dim_array
@@ -27,9 +27,7 @@ class Window:
 
     @property
     def padding(self) -> list[int]:
-        """Return the static padding as Relax wants it: all begins, then all ends."""
-        if not self.is_static:
-            raise UnsupportedOperator("auto_pad SAME over a symbolic size with a stride")
+        """Return the padding, which must be static, as Relax wants it: begins, then ends."""
         return [int(width) for width in (*self.begin, *self.end)]
 
     @property
@@ -51,6 +49,10 @@ class Window:
             spatial: The input's sizes.
             ceil: Count a last window that is cut off, unless it starts in the end padding. The
                 specification defines automatic padding so that this changes nothing.
+
+        Raises:
+            InvalidModel: If no window fits an axis of known size. Where only a run knows the size,
+                the result is empty, or of a negative size and refused.
         """
         sizes = []
         for axis, length in enumerate(spatial):
@@ -62,7 +64,13 @@ class Window:
                 count = arithmetic.minimum(arithmetic.simplify(count), starts)
             else:
                 count = floordiv(arithmetic, arithmetic.simplify(room), stride) + 1
-            sizes.append(arithmetic.simplify(count))
+            count = arithmetic.simplify(count)
+            if is_static(count) and count < 1:
+                raise InvalidModel(
+                    f"a window of {self.extent(axis)} does not fit spatial axis {axis} of {length}"
+                    f" with padding {self.begin[axis]} and {self.end[axis]}"
+                )
+            sizes.append(count)
         return tuple(sizes)
 
 

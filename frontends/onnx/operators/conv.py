@@ -39,30 +39,61 @@ def conv(op: Op) -> relax.Expr:
         raise InvalidModel(
             f"{channels} input channels, but the weight takes {taken} in each of {groups} groups"
         )
-    rank, x = len(kernel), op.x(0)
     window = read_window(op, kernel, op.shape(0)[2:])
-    strides, dilations = list(window.strides), list(window.dilations)
+    result = convolution(op, window, op.x(0), op.shape(0), op.x(1), groups)
+    return add_bias(op, result, len(kernel))
+
+
+def convolution(
+    op: Op,
+    window: Window,
+    x: relax.Expr,
+    shape: tuple[Dim, ...],
+    weight: relax.Expr,
+    groups: int,
+    dtype: str | None = None,
+) -> relax.Expr:
+    """Return the convolution of `x` with `weight`, both bound or constants.
+
+    Args:
+        op: The node.
+        window: Where the kernel lies.
+        x: (n, c, *spatial).
+        shape: Its shape.
+        weight: (filters, c / groups, *kernel), of the dtype of `x`.
+        groups: Runs of channels that are convolved on their own.
+        dtype: Of the result; by default that of `x`.
+
+    Raises:
+        InvalidModel: If the kernel does not fit a size that is known.
+    """
+    rank = len(window.kernel)
+    outputs = window.outputs(op.arithmetic, shape[2:])
     if rank not in _CONV:
-        outputs = window.outputs(op.arithmetic, op.shape(0)[2:])
-        result: relax.Expr = op.te(
-            lambda data, weight, dims: convolve(
-                data, weight, _windows(window, dims[:rank], dims[rank:]), groups
+        if dtype is not None:
+            raise op.unsupported(f"{rank} spatial dimensions")
+        return op.te(
+            lambda data, kernel, dims: convolve(
+                data, kernel, _windows(window, dims[:rank], dims[rank:]), groups
             ),
-            x, op.x(1), dims=[*window.begin, *outputs],
+            x, weight, dims=[*window.begin, *outputs],
         )  # fmt: skip
-    elif window.is_static:
-        result = _CONV[rank](x, op.x(1), strides, window.padding, dilations, groups)
-    else:
-        x = pad_symbolic(op, x, window)
-        outputs = window.outputs(op.arithmetic, op.shape(0)[2:])
-        result = op.emit(_CONV[rank](x, op.x(1), strides, [0] * (2 * rank), dilations, groups))
-        result = op.match_shape(result, [op.shape(0)[0], op.shape(1)[0], *outputs], op.dtype())
-    return add_bias(op, result, rank)
+    padding = window.padding if window.is_static else [0] * (2 * rank)
+    if not window.is_static:
+        x = _pad_symbolic(op, x, shape[2:], window)
+    result = _CONV[rank](
+        x, weight, list(window.strides), padding, list(window.dilations), groups, out_dtype=dtype
+    )
+    if window.is_static:
+        return result
+    result = op.emit(result)
+    dims = [shape[0], dims_of(result)[1], *outputs]
+    return op.match_shape(result, dims, dtype or op.dtype())
 
 
-def pad_symbolic(op: Op, x: relax.Expr, window: Window) -> relax.Expr:
-    """Emit `x`, shaped as input 0, with zeros around it whose number is symbolic."""
-    rank, spatial = len(window.kernel), op.shape(0)[2:]
+def _pad_symbolic(op: Op, x: relax.Expr, spatial: tuple[Dim, ...], window: Window) -> relax.Expr:
+    """Emit `x` (n, c, *spatial) with zeros around it whose number is symbolic."""
+    rank = len(spatial)
     sizes = [
         op.arithmetic.simplify(length + before + after)
         for length, before, after in zip(spatial, window.begin, window.end, strict=True)

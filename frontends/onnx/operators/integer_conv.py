@@ -11,11 +11,11 @@ from frontends.dims import Dim, is_static
 from frontends.errors import InvalidModel
 from frontends.onnx.integer_operands import broadcastable, centered, requantize, scale
 from frontends.onnx.op import Op
+from frontends.onnx.operators.conv import convolution, kernel_of
 from frontends.onnx.registry import converter
 from frontends.onnx.window import read_window
 
 MICROSOFT = "com.microsoft"
-_CONV = {1: R.nn.conv1d, 2: R.nn.conv2d, 3: R.nn.conv3d}
 
 
 @converter("ConvInteger")
@@ -58,15 +58,8 @@ def _integer_conv(
     op: Op, x: relax.Expr, shape: tuple[Dim, ...], weight: int, zero: int
 ) -> relax.Expr:
     """Return the int32 convolution of centered data with the integer input `weight`."""
-    sizes = op.shape(weight)[2:]
+    sizes = kernel_of(op, weight)
     groups = int(op.attr("group", 1))
-    if len(sizes) not in _CONV:
-        raise op.unsupported(f"{len(sizes)} spatial dimensions")
-    if not all(is_static(size) for size in sizes):
-        raise op.unsupported("a kernel of symbolic size")
-    declared = op.attr("kernel_shape")
-    if declared and tuple(declared) != tuple(sizes):
-        raise InvalidModel(f"kernel_shape {declared} differs from the weight's {list(sizes)}")
     channels, taken = shape[1], op.shape(weight)[1]
     if is_static(channels) and is_static(taken) and channels != taken * groups:
         raise InvalidModel(
@@ -74,16 +67,8 @@ def _integer_conv(
         )
     column = [op.shape(weight)[0], *([1] * (len(sizes) + 1))]
     kernel = centered(op, weight, zero, column)
-    window = read_window(op, tuple(int(size) for size in sizes), shape[2:])
-    return _CONV[len(sizes)](
-        x,
-        kernel,
-        list(window.strides),
-        window.padding,
-        list(window.dilations),
-        groups,
-        out_dtype="int32",
-    )
+    window = read_window(op, sizes, shape[2:])
+    return convolution(op, window, x, shape, kernel, groups, "int32")
 
 
 def _check_per_channel(op: Op, place: int, channels: Dim) -> None:

@@ -25,6 +25,7 @@ from frontends.computations.resample import (
     tables,
 )
 from frontends.computations.resample_tables import (
+    CEIL_WHERE_SHRINKING,
     Mode,
     static_coordinates,
     static_tables,
@@ -92,7 +93,7 @@ def upsample_input(op: Op) -> Any:
 
 def _upsample(op: Op, scales: list[float] | None) -> Any:
     kind = {"bilinear": "linear", "trilinear": "linear"}.get(op.attr("mode"), op.attr("mode"))
-    mode = Mode(kind=kind or "nearest", coordinates="asymmetric", rounding="floor")
+    mode = Mode(kind=kind or "nearest", coordinates="asymmetric", rounding=CEIL_WHERE_SHRINKING)
     if mode.kind not in ("nearest", "linear"):
         raise op.unsupported(f"mode {mode.kind!r}")
     axes, regions = list(range(op.ndim())), [(0.0, 1.0)] * op.ndim()
@@ -214,7 +215,8 @@ def _resample(op: Op, plan: list[Axis], mode: Mode) -> Any:
         # Rounded once, after the last axis: integers would lose up to 1 at each.
         dtype = op.dtype() if axis is steps[-1] else summing_dtype(op.dtype())
         factor = _integer_factor(op, axis)
-        floor = mode.coordinates == "asymmetric" and mode.rounding == "floor"
+        downward = mode.rounding in ("floor", CEIL_WHERE_SHRINKING)  # a factor of at least 1
+        floor = mode.coordinates == "asymmetric" and downward
         if mode.kind == "nearest" and floor and factor:
             x = _repeat(op, x, axis, factor)
             continue

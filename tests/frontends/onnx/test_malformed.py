@@ -352,16 +352,25 @@ def test_an_image_of_a_terabyte_is_not_tabulated() -> None:
 
 
 @pytest.mark.parametrize(
-    ("op", "attributes"),
-    [("Conv", {}), ("Conv", {"pads": [-9, 0, 0, 0]}), ("MaxPool", {"kernel_shape": [9, 9]})],
+    ("op", "size", "attributes"),
+    [
+        ("Conv", 2, {}),
+        ("Conv", 3, {}),  # no output at all; four are the smallest image that it fits
+        ("Conv", 5, {"pads": [-9, 0, 0, 0]}),
+        ("Conv", 5, {"pads": [0, -1, 0, -1], "strides": [2, 2]}),
+        ("ConvInteger", 3, {}),
+        ("MaxPool", 2, {"kernel_shape": [9, 9]}),
+        ("AveragePool", 3, {"kernel_shape": [4, 4]}),
+        ("LpPool", 3, {"kernel_shape": [4, 4]}),
+    ],
 )
-def test_a_window_larger_than_its_image(op: str, attributes: dict) -> None:
-    size = 5 if attributes.get("pads") else 2
-    inputs = {"x": ("float32", [1, 2, size, size])}
-    if op == "Conv":
-        inputs["w"] = ("float32", [2, 2, 4, 4])
+def test_a_window_larger_than_its_image(op: str, size: int, attributes: dict) -> None:
+    dtype = "uint8" if op == "ConvInteger" else "float32"
+    inputs = {"x": (dtype, [1, 2, size, size])}
+    if op.startswith("Conv"):
+        inputs["w"] = (dtype, [2, 2, 4, 4])
     node = helper.make_node(op, list(inputs), ["y"], name="the_node", **attributes)
-    with pytest.raises(InvalidModel, match="negative") as caught:
+    with pytest.raises(InvalidModel, match="does not fit") as caught:
         import_onnx(make_model([node], inputs, ["y"]))
     assert caught.value.node is not None
     assert "the_node" in caught.value.node

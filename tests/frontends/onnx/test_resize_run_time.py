@@ -9,6 +9,7 @@ import relaxc
 from frontends.errors import InvalidModel
 from frontends.onnx import import_onnx
 from tests.frontends.onnx.many_nodes import check_variants, model_of, variant
+from tests.frontends.onnx.run_model import run_imported
 
 RNG = np.random.default_rng(16)
 
@@ -88,3 +89,17 @@ def test_unknown_modes_are_refused() -> None:
     model = model_of([variant("Resize", "x - s", mode="lanczos")], feeds, opset=19)
     with pytest.raises(InvalidModel, match="lanczos"):
         import_onnx(model)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_nearest_before_opset_11_rounds_up_where_the_axis_shrinks(known: bool) -> None:
+    """The case of ONNX's own opset 10, and scales whose quotients only float32 rounds to 10."""
+    scales = np.asarray([1, 1, 0.6, 0.7, 1.2], "float32")
+    x = np.arange(4 * 12 * 7, dtype="float32").reshape(1, 1, 4, 12, 7)
+    feeds = {"x": x, "s": scales}
+    model = model_of(
+        [variant("Resize", "x s", mode="nearest")], feeds, ["s"] if known else [], opset=10
+    )
+    (got,) = run_imported(model, feeds)
+    places = ([0, 2], [0, 2, 3, 5, 6, 8, 9, 10], [0, 0, 1, 2, 3, 4, 5, 5])
+    np.testing.assert_array_equal(got[0, 0], x[0, 0][np.ix_(*places)])
