@@ -97,7 +97,7 @@ def import_onnx(
             returned = block.emit(returned, sanitize(named[0][0]) if single else "outputs")
         block.emit_func_output(returned)
     if failure is not None:
-        raise shapes.blame(failure) from failure
+        raise shapes.blame(failure, lambda: import_onnx(source)) from failure
     outputs = tuple(
         TensorSpec(name, tuple(dim_name(dim) for dim in result.shape), result.dtype)
         for name, result in named

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import onnx
@@ -49,7 +49,7 @@ class InputShapes:
         self._overrides: dict[str, dict[int, int | str]] = {}
         self._renamed: dict[str, int | str] = {}
         self.upper_bounds: dict[str, int] = {}  # by symbol, where the user promises one
-        self._contradictions: list[str] = []  # sizes the user gives where the file has others
+        self._fixed: list[str] = []  # sizes the user gives where the file has none or others
         by_name = {value.name: value for value in inputs}
         for name, wanted in (dynamic_shapes or {}).items():
             if name not in by_name:
@@ -74,7 +74,13 @@ class InputShapes:
         for axis, dim in pairs:
             if dim is None:
                 continue
-            if not isinstance(axis, int) or not -len(declared) <= axis < len(declared):
+            if not isinstance(axis, int) or isinstance(axis, bool):
+                raise InvalidInput(
+                    f"dynamic_shapes: an axis is an int, not the {type(axis).__name__} {axis!r}",
+                    tensor=value.name,
+                    file=self._file,
+                )
+            if not -len(declared) <= axis < len(declared):
                 raise InvalidInput(
                     f"dynamic_shapes: axis {axis} is out of range for rank {len(declared)}",
                     tensor=value.name,
@@ -149,9 +155,10 @@ class InputShapes:
                 wanted = dim.dim_value if dim.dim_value >= 0 else None
             if wanted is None:
                 wanted = f"{value.name}_dim{axis}"
-            if isinstance(wanted, int) and dim.dim_value > 0 and wanted != dim.dim_value:
-                self._contradictions.append(
-                    f"dimension {axis} of {value.name!r} is {wanted}, {dim.dim_value} in the file"
+            if isinstance(wanted, int) and wanted != dim.dim_value:
+                told = dim.dim_value if dim.dim_value > 0 else repr(dim.dim_param or "?")
+                self._fixed.append(
+                    f"dimension {axis} of {value.name!r} is given as {wanted} ({told} in the file)"
                 )
             shape.append(wanted if isinstance(wanted, int) else self.symbol(wanted))
         if math.prod(max(size, 1) for size in shape if isinstance(size, int)) > MOST_ELEMENTS:
@@ -161,17 +168,26 @@ class InputShapes:
             )
         return shape
 
-    def blame(self, error: RelaxcError) -> RelaxcError:
+    def blame(self, error: RelaxcError, import_as_is: Callable[[], object]) -> RelaxcError:
         """Return the error to raise for one found while importing: the user's, or the file's.
 
-        Sizes other than the file's are allowed; if the model contradicts itself with them, they are
-        wrong.
+        Sizes other than the file's are allowed; if the model contradicts itself with them alone,
+        they are wrong.
+
+        Args:
+            error: What was found.
+            import_as_is: Imports the model without what the user says of its sizes.
         """
-        if not self._contradictions or not isinstance(error, InvalidModel):
+        if not self._fixed or not isinstance(error, InvalidModel):
             return error
-        told = "; ".join(self._contradictions)
+        try:
+            import_as_is()
+        except InvalidModel:
+            return error
+        except RelaxcError:  # it needs what the user says: both may be wrong
+            pass
         return InvalidInput(
-            f"dynamic_shapes: {told}; with that, {error.message}",
+            f"dynamic_shapes: {'; '.join(self._fixed)}; with that, {error.message}",
             node=error.node,
             tensor=error.tensor,
             file=error.file,

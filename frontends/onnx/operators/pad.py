@@ -10,7 +10,7 @@ from tvm.relax import op as R
 
 from frontends.computations import pad as computation
 from frontends.computations.run_time_dims import padded_dims, pads_of_all_axes
-from frontends.dims import Dim, all_static
+from frontends.dims import Dim, all_static, is_static
 from frontends.errors import InvalidModel
 from frontends.onnx.op import Op, normalize_axis, numpy_dtype
 from frontends.onnx.operators.run_time_size import read_sizes
@@ -74,6 +74,8 @@ def _run_time_pad(op: Op) -> relax.Expr:
     """Pad by widths, axes or a value that are known only at run time."""
     rank, mode = op.ndim(), _mode(op)
     if op.has(3):
+        if not is_static(op.shape(3)[0]):
+            raise op.unsupported("an unknown number of axes")
         op.state(1, [2 * op.shape(3)[0]])
         pads = op.te(lambda p, a: pads_of_all_axes(p, a, rank), op.x(1), op.x(3), name="pads")
     else:

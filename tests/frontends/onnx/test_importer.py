@@ -118,7 +118,8 @@ def test_dynamic_shapes_fix_and_rename() -> None:
         ({"x": {7: 2}}, "out of range"),
         ({"x": {0: 1.5}}, "a size or a name"),
         ({"x": {0: 2**62}}, "no memory holds"),
-        ({"x": {0: 3, 1: 9}}, "dimension 1 of 'x' is 9, 2 in the file; with that, .*MatMul"),
+        ({"x": {"0": 3}}, "an axis is an int, not the str '0'"),
+        ({"x": {0: 3, 1: 9}}, r"1 of 'x' is given as 9 \(2 in the file\); with that, .*MatMul"),
     ],
 )
 def test_wrong_dynamic_shapes(override: dict, message: str) -> None:
@@ -130,6 +131,21 @@ def test_wrong_dynamic_shapes(override: dict, message: str) -> None:
     )
     with pytest.raises(InvalidInput, match=message):
         import_onnx(model, dynamic_shapes=override)
+
+
+def test_sizes_of_symbols_that_contradict_each_other_are_the_users_fault() -> None:
+    model = make_model(
+        [helper.make_node("Add", ["x", "b"], ["y"])],
+        {"x": ("float32", ["n", 4]), "b": ("float32", ["k", 4])},
+        ["y"],
+    )
+    with pytest.raises(InvalidInput, match=r"0 of 'x' is given as 2 \('n' in the file\)"):
+        import_onnx(model, dynamic_shapes={"x": {0: 2}, "b": {0: 3}})
+    model.graph.node[0].input[1] = "x"
+    model.graph.node.append(helper.make_node("Reshape", ["b", "k"], ["z"]))
+    model.graph.initializer.append(numpy_helper.from_array(np.asarray([-2]), "k"))
+    with pytest.raises(InvalidModel):  # with any sizes
+        import_onnx(model, dynamic_shapes={"x": {0: 2}})
 
 
 def test_inputs_with_defaults_are_constants() -> None:

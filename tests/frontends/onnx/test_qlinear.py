@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto
 
 from tests.frontends.onnx.quantized_models import check, run_compiled, single_node
+from tests.frontends.onnx.run_model import run_reference
 
 RNG = np.random.default_rng(3)
 MICROSOFT = "com.microsoft"
@@ -109,6 +110,18 @@ def test_qlinear_conv_with_every_input_at_run_time() -> None:
 def test_conv_integer(data: tuple[int, ...], weight: tuple[int, ...], options: Any) -> None:
     inputs = [codes("uint8", *data), codes("uint8", *weight), zero("uint8", 7), zero("uint8", 200)]
     check("ConvInteger", inputs, [TensorProto.INT32], version=10, **options)
+
+
+def test_automatic_padding_of_symbolic_sizes() -> None:
+    inputs = [codes("uint8", 1, 3, 7, 6), codes("uint8", 4, 3, 3, 3), zero("uint8", 7)]
+    model, feeds = single_node(
+        "ConvInteger", inputs, [TensorProto.INT32], version=10, constant=(1, 2),
+        auto_pad="SAME_UPPER", strides=[2, 2],
+    )  # fmt: skip
+    for axis, name in ((2, "h"), (3, "w")):
+        model.graph.input[0].type.tensor_type.shape.dim[axis].dim_param = name
+    for got, want in zip(run_compiled(model, feeds), run_reference(model, feeds), strict=True):
+        np.testing.assert_array_equal(got, want)
 
 
 def test_conv_channels_last() -> None:

@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import relaxc
+from frontends.onnx import import_onnx
 from tests.frontends.onnx.compiled import node_model
 from tests.frontends.onnx.run_model import make_model, run_reference
 
@@ -226,3 +227,10 @@ def test_reduction_over_a_number_of_axes_that_is_known_at_run_time() -> None:
     node = helper.make_node("ReduceMax", ["x", "axes"], ["y"], keepdims=0)
     with pytest.raises(relaxc.UnsupportedOperator, match="no rank"):
         relaxc.compile(make_model([node], inputs, ["y"], opset=18), progress=False)
+
+
+def test_a_pad_of_an_unknown_number_of_axes_is_unsupported() -> None:
+    inputs = {"x": ("float32", [2, 3]), "pads": ("int64", ["p"]), "axes": ("int64", ["k"])}
+    node = helper.make_node("Pad", ["x", "pads", "", "axes"], ["y"])
+    with pytest.raises(relaxc.UnsupportedOperator, match="unknown number of axes"):
+        import_onnx(make_model([node], inputs, ["y"], opset=19))
