@@ -44,7 +44,10 @@ def dequantize(op: Op) -> relax.Expr:
 @converter("QuantizeLinear", domain=MICROSOFT)
 def quantize(op: Op) -> Any:
     """Return saturate(round_half_even(x / scale) + zero_point); float8 and float4 round alike."""
-    target = op.dtype(2) if op.has(2) else (_named_dtype(op, "output_dtype") or "uint8")
+    named = _named_dtype(op, "output_dtype")
+    target = op.dtype(2) if op.has(2) else (named or "uint8")
+    if named and named != target:
+        raise InvalidModel(f"output_dtype is {named}, the zero point is {target}")
     precision = _named_dtype(op, "precision") or op.dtype(1)
     if precision not in _WIDE_FLOATS:
         precision = "float32"

@@ -161,6 +161,9 @@ class _Inputs:
         first, second, inputs = dims_of(self.x)
         inputs = known_one([inputs, dims_of(self.w)[2]])
         hidden = known_one([dims_of(self.r)[2], op.attr("hidden_size", dims_of(self.r)[2])])
+        declared = op.attr("hidden_size", hidden)
+        if is_static(hidden) and declared != hidden:
+            raise InvalidModel(f"hidden_size {declared}, but the weights are for {hidden}")
         if not is_static(inputs) or not is_static(hidden):
             raise op.unsupported("weights of symbolic size")
         batch = first if self.batch_first else second

@@ -172,6 +172,8 @@ def _plan_by_scales(
         if len(known) != len(axes):
             raise InvalidModel(f"{len(known)} scales for {len(axes)} axes")
         scales = [float(scale) for scale in known]
+        if not all(0 < scale < math.inf for scale in scales):
+            raise InvalidModel(f"scales are positive numbers, not {scales}")
         outputs = [scaled(op, n, scale) for n, scale in zip(lengths, scales, strict=True)]
     else:
         op.state(place, [len(axes)])

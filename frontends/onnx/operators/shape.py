@@ -53,6 +53,8 @@ def reshape(op: Op) -> Any:
     else:
         known = op.dims(1)
         if known is None:
+            if not is_static(op.shape(1)[0]):
+                raise op.unsupported("a shape of unknown length: the result has no rank")
             return _reshape_at_run_time(op)
         wanted = known
     if not op.attr("allowzero", 0):

@@ -6,6 +6,7 @@ import os
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -374,3 +375,24 @@ def test_a_window_larger_than_its_image(op: str, size: int, attributes: dict) ->
         import_onnx(make_model([node], inputs, ["y"]))
     assert caught.value.node is not None
     assert "the_node" in caught.value.node
+
+
+@pytest.mark.parametrize(
+    ("node", "constants", "text"),
+    [
+        (helper.make_node("Resize", ["x", "", "s"], ["y"]), {"s": [1, 1, -0.5]}, "positive"),
+        (helper.make_node("Resize", ["x", "", "s"], ["y"]), {"s": [1, 1, 0]}, "positive"),
+        (helper.make_node("LSTM", ["x", "w", "r"], ["y"], hidden_size=5),
+         {"w": np.ones((1, 8, 4)), "r": np.ones((1, 8, 2))}, "hidden_size 5"),
+        (helper.make_node("QuantizeLinear", ["x", "s", "z"], ["y"], output_dtype=TensorProto.INT8),
+         {"s": 1.0, "z": np.zeros((), "uint8")}, "output_dtype is int8"),
+    ],
+)  # fmt: skip
+def test_attributes_that_contradict_the_inputs(node: Any, constants: dict, text: str) -> None:
+    arrays = {
+        name: array if getattr(array, "dtype", None) == "uint8" else np.asarray(array, "float32")
+        for name, array in constants.items()
+    }
+    made = make_model([node], {"x": ("float32", [3, 2, 4])}, ["y"], arrays, opset=21)
+    with pytest.raises(InvalidModel, match=text):
+        import_onnx(made)

@@ -229,8 +229,17 @@ def test_reduction_over_a_number_of_axes_that_is_known_at_run_time() -> None:
         relaxc.compile(make_model([node], inputs, ["y"], opset=18), progress=False)
 
 
-def test_a_pad_of_an_unknown_number_of_axes_is_unsupported() -> None:
+@pytest.mark.parametrize(
+    ("op", "names", "text"),
+    [
+        ("Pad", ["x", "pads", "", "axes"], "unknown number of axes"),
+        ("Reshape", ["x", "axes"], "unknown length"),
+    ],
+)
+def test_shapes_and_axes_of_symbolic_length_are_unsupported(
+    op: str, names: list[str], text: str
+) -> None:
     inputs = {"x": ("float32", [2, 3]), "pads": ("int64", ["p"]), "axes": ("int64", ["k"])}
-    node = helper.make_node("Pad", ["x", "pads", "", "axes"], ["y"])
-    with pytest.raises(relaxc.UnsupportedOperator, match="unknown number of axes"):
-        import_onnx(make_model([node], inputs, ["y"], opset=19))
+    model = make_model([helper.make_node(op, names, ["y"])], inputs, ["y"], opset=19)
+    with pytest.raises(relaxc.UnsupportedOperator, match=text):
+        import_onnx(model)
