@@ -11,7 +11,7 @@ import tvm_ffi
 from tvm import relax, tirx
 
 from relax_passes.analysis.cost import kernel_cost
-from relax_passes.analysis.overwrite import IN_PLACE_OPERANDS, overwritable_operands
+from relax_passes.analysis.overwrite import IN_PLACE_OPERANDS, overwritable_operands, row_operands
 from relax_passes.analysis.overwrite_epilogue import epilogue_operands
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.pass_options import did_you_mean, option
@@ -103,6 +103,8 @@ def schedule_kernel(
     without = () if options is None else options.without_rules
     result = schedule_func(func, ctx.target, ctx.machine, without=without)
     scheduled = result.func
+    if result.rule == "row_kernel":
+        operands = operands or row_operands(func)
     operands = operands or epilogue_operands(scheduled)
     if ctx.machine.kind == "llvm":
         from tir_schedules.llvm.bfloat16 import compute_bfloat16_in_float32

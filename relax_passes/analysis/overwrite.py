@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import tvm_ffi
 from tvm.ir import TensorLoad
 from tvm.s_tir import SBlock
-from tvm.tirx import BufferStore, IterVar, PrimFunc, Var
+from tvm.tirx import BufferStore, Expr, IntImm, IterVar, PrimFunc, Var
 
 from relax_passes.analysis.category import Category, categorize
 
@@ -22,12 +22,26 @@ def overwritable_operands(func: PrimFunc) -> list[tuple[int, int]]:
     is computed from it on the way to a result, must be at the storing block's own point, and the
     block that stores the result must be the last of these.
     """
+    # A kernel with one result may hold reductions beside its maps; its tiles have any order.
+    many = len({store.buffer for store in stores_of(func)} & set(func.params)) > 1
+    if not many and categorize(func).category > Category.BROADCAST:
+        return []
+    return _pairs(func, by_rows=False)
+
+
+def row_operands(func: PrimFunc) -> list[tuple[int, int]]:
+    """Return the pairs of a kernel that finishes all reductions of a row before it writes the row.
+
+    Softmax and norms do, where `row_kernel` schedules them. An operand may then be read by the
+    reductions of its own row, besides the maps that read it where they write.
+    """
+    return _pairs(func, by_rows=True)
+
+
+def _pairs(func: PrimFunc, by_rows: bool) -> list[tuple[int, int]]:
     buffers = [number for number, p in enumerate(func.params) if hasattr(p, "shape")]
     written = {s.buffer for s in stores_of(func)}
     results = [number for number in buffers if func.params[number] in written]
-    # A kernel with one result may hold reductions beside its maps; its tiles have any order.
-    if not results or len(results) == 1 and categorize(func).category > Category.BROADCAST:
-        return []
     blocks: list[SBlock] = []
     tvm_ffi.structural_walk(func.body, (SBlock, blocks.append), order="pre")
     blocks = [b for b in blocks if len(b.iter_vars)]
@@ -38,7 +52,7 @@ def overwritable_operands(func: PrimFunc) -> list[tuple[int, int]]:
         if operand not in results
         for result in results
         if same_type(func.params[operand], func.params[result])
-        and _pointwise(func.params[operand], func.params[result], outputs, blocks)
+        and _pointwise(func.params[operand], func.params[result], outputs, blocks, by_rows)
     ]
 
 
@@ -61,10 +75,13 @@ def same_type(a: Var, b: Var) -> bool:
     return bool(tvm_ffi.structural_equal(a.shape, b.shape) and str(a.dtype) == str(b.dtype))
 
 
-def _pointwise(operand: Var, result: Var, outputs: Sequence[Var], blocks: list[SBlock]) -> bool:
+def _pointwise(
+    operand: Var, result: Var, outputs: Sequence[Var], blocks: list[SBlock], by_rows: bool
+) -> bool:
     """Follow `operand` through the blocks in order: every access must be at the block's point.
 
-    What is stored as a result is not followed further: who reads it reads those bytes.
+    With `by_rows`, a reduction may read all of the row that it keeps. What is stored as a result is
+    not followed further: who reads it reads those bytes.
     """
     derived = {operand}
     last = None
@@ -73,6 +90,8 @@ def _pointwise(operand: Var, result: Var, outputs: Sequence[Var], blocks: list[S
         if not touching:
             continue
         if any(int(axis.iter_type) != IterVar.DataPar for axis in block.iter_vars):
+            if by_rows and all(_is_of_row(load, block) for load in touching):
+                continue
             return False
         for store in stores_of(block):
             last = store.buffer
@@ -82,3 +101,21 @@ def _pointwise(operand: Var, result: Var, outputs: Sequence[Var], blocks: list[S
             if not any(store.buffer.same_as(output) for output in outputs):
                 derived.add(store.buffer)
     return last is not None and last.same_as(result)
+
+
+def _is_of_row(load: TensorLoad, block: SBlock) -> bool:
+    """Tell whether a reduction reads only the row, in the leading axes, that it keeps."""
+    kept = [
+        axis.var
+        for axis in block.iter_vars
+        if int(axis.iter_type) == IterVar.DataPar and not _is_one(axis.dom.extent)
+    ]
+    sizes = zip(load.indices, load.source.shape, strict=True)
+    leading = [index for index, size in sizes if not _is_one(size)][: len(kept)]
+    return len(leading) == len(kept) and all(
+        index.same_as(var) for index, var in zip(leading, kept, strict=True)
+    )
+
+
+def _is_one(extent: Expr) -> bool:
+    return isinstance(extent, IntImm) and int(extent) == 1

@@ -94,6 +94,19 @@ def test_elementwise_chain_runs_in_place():
     assert ctx.log.metrics["arena_bytes"] == 1024
 
 
+def test_softmax_and_norms_run_in_place():
+    """E3: a row is reduced before it is written."""
+    gamma, beta = (relax.const(np.full(16, v, "float32")) for v in (1.5, 0.5))
+
+    def build(e, x):
+        x = e(op.nn.softmax(opaque(e, x)))
+        x = e(op.nn.layer_norm(e(op.nn.softmax(x)), gamma, beta, axes=[-1]))
+        return opaque(e, e(op.nn.rms_norm(x, gamma, axes=[-1])))
+
+    _, ctx = check(lowered(build, (16, 16)), (16, 16))
+    assert ctx.log.metrics["arena_bytes"] == 1024
+
+
 def test_operand_that_is_read_again_is_not_overwritten():
     def build(e, x):
         a = e(op.exp(x))
