@@ -103,7 +103,7 @@ def schedule_kernel(
     without = () if options is None else options.without_rules
     result = schedule_func(func, ctx.target, ctx.machine, without=without)
     scheduled = result.func
-    if result.rule == "row_kernel":
+    if ctx.machine.kind == "llvm" and result.rule == "row_kernel":
         operands = operands or row_operands(func)
     operands = operands or epilogue_operands(scheduled)
     if ctx.machine.kind == "llvm":

@@ -127,9 +127,9 @@ def test_cuda_gets_scores_softmax_and_sums() -> None:
     )
     rules = {kernel["name"]: kernel["rule"] for kernel in ctx.log.metrics["kernels"]}
     assert rules == {
-        "attention_scores": "contraction",
-        "attention_softmax": "row_kernel",
-        "attention_values": "contraction",
+        "attention_scores": "cuda_core_matmul",
+        "attention_softmax": "register_rows",
+        "attention_values": "cuda_core_matmul",
     }
 
 
