@@ -197,8 +197,15 @@ def _tile(sch: s_tir.Schedule, anchor: SBlockRV, epilogue: SBlockRV, machine: Ma
             sch.unroll(sch.get_loops(stage)[-1])
     init = sch.decompose_reduction(anchor, ci)
     vectorize_lane(sch, init, tile)
-    elements = points(extents(sch, [row, ci, ky, kx, *steps, lane]))
-    mark_prefetch(sch, anchor, tile=tile, steps=steps[0], elements=elements, machine=machine)
+    mark_prefetch(
+        sch,
+        anchor,
+        tile=tile,
+        steps=steps[0],
+        elements=points(extents(sch, [row, ci, ky, kx, *steps, lane])),
+        sums=points(extents(sch, [row, col, lane])),
+        machine=machine,
+    )
 
 
 RULE = anchored_rule("conv2d_nchwc", TAG, _tile)

@@ -38,8 +38,8 @@ def panel_width(n: int | None, machine: Machine, depth: int | None = None) -> in
     Two vector registers; four where 32 registers hold a tile of 6 rows of them and the last panel
     is not mostly padding. Six rows are read from six cache lines at a time, the 14 that two
     registers would need evict each other (10-25% on products of 1024 and 3072 deep). A stored panel
-    so deep that it could not be fetched ahead is kept narrow: 0.91 of FMA peak where a wide one
-    had 0.85 (128 rows of 3072, weights out of cache).
+    so deep that one core could not fetch it ahead is kept narrow: 0.91 of FMA peak where a wide one
+    had 0.85 (128 rows of 3072, weights out of cache). Several cores fetch no tile of this size.
 
     Args:
         n: Columns of the operand, None if symbolic.
@@ -51,7 +51,7 @@ def panel_width(n: int | None, machine: Machine, depth: int | None = None) -> in
         return two
     four = 2 * two
     wide = machine.vector_registers >= 32 and -(-n // four) * four <= 1.1 * -(-n // two) * two
-    ahead = depth is None or fits_ahead(4 * depth * four, machine)
+    ahead = depth is None or machine.cores > 1 or fits_ahead(4 * depth * four, machine)
     return four if wide and ahead else two
 
 

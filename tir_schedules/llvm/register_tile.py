@@ -229,6 +229,7 @@ def register_tile(
             tile=tiles,
             steps=step,
             elements=k_count * tile.cols,
+            sums=tile.rows * tile.cols,
             machine=machine,
             symbolic=row_count is None,
         )

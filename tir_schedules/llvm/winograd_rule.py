@@ -117,8 +117,15 @@ def _products(sch: s_tir.Schedule, anchor: SBlockRV, machine: Machine) -> None:
     vectorize_lane(sch, result, group)
     init = sch.decompose_reduction(anchor, ci)
     vectorize_lane(sch, init, group)
-    elements = points(extents(sch, [row, ci, *steps, lane]))
-    mark_prefetch(sch, anchor, tile=group, steps=steps[0], elements=elements, machine=machine)
+    mark_prefetch(
+        sch,
+        anchor,
+        tile=group,
+        steps=steps[0],
+        elements=points(extents(sch, [row, ci, *steps, lane])),
+        sums=points(extents(sch, [row, col, lane])),
+        machine=machine,
+    )
 
 
 def _pixels(sch: s_tir.Schedule, last: SBlockRV, outputs: int, machine: Machine) -> None:
