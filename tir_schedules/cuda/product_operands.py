@@ -26,6 +26,7 @@ from tir_schedules.cuda.matrix_product import (
     axes_used,
 )
 from tir_schedules.rule import Decline
+from tir_schedules.substitute import substitute
 
 
 @dataclass(frozen=True)
@@ -194,11 +195,6 @@ def _stores(sch: s_tir.Schedule, product: MatrixProduct, plan: Contraction) -> A
         return store.buffer, indices, substitute(result, mapping)
 
     return stores
-
-
-def substitute(value: Expr, mapping: dict[tirx.Var, Expr]) -> Expr:
-    """Replace variables in an expression."""
-    return tvm_ffi.structural_map(value, (tirx.Var, lambda var: mapping.get(var, var)))
 
 
 def _flat(load: TensorLoad) -> Expr:

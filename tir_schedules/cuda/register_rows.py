@@ -19,11 +19,11 @@ from tvm.tirx import Expr, PrimFunc
 from tvm.tirx.script import builder as T
 
 from tir_schedules.blocks import constant, inline_spatial, new_schedule
-from tir_schedules.cuda.product_operands import substitute
 from tir_schedules.cuda.row_plan import Combine, RowPlan, RowStep, read_rows
 from tir_schedules.cuda.threads import VECTOR, WARP
 from tir_schedules.machine import Machine
 from tir_schedules.rule import Decline, Rule
+from tir_schedules.substitute import substitute
 
 _RECOMPUTE = 40  # operations a point that cost less than registers for their results
 _LANE_ELEMENTS = 32  # of one row, that a lane keeps

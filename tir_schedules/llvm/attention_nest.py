@@ -20,12 +20,12 @@ from tvm.tirx import (
     Select,
     SeqStmt,
     Stmt,
-    Var,
 )
 
 from tir_schedules.attention import STAGE, STAGES
 from tir_schedules.blocks import constant
 from tir_schedules.rule import Decline
+from tir_schedules.substitute import substitute
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Template:
             axis: at if str(at.ty) == str(axis.ty) else at.astype(str(axis.ty))
             for axis, at in zip(self.axes, place, strict=True)
         }
-        return tvm_ffi.structural_map(self.value, (Var, lambda var: given.get(var, var)))
+        return substitute(self.value, given)
 
 
 @dataclass(frozen=True)

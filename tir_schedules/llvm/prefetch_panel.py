@@ -21,6 +21,7 @@ from tvm.tirx import Evaluate, For, ForKind, IfThenElse, SeqStmt, Stmt, Var
 
 from tir_schedules.blocks import constant, new_schedule
 from tir_schedules.machine import Machine
+from tir_schedules.substitute import substitute
 
 _TILE, _STEPS = "prefetch_tile", "prefetch_steps"
 # Arguments of LLVM's prefetch: to read, into the second-level cache, data.
@@ -139,9 +140,5 @@ def _panel_start(nest: list[For]) -> tuple[tirx.Buffer, list[tirx.Expr], tirx.Ex
     axes = (axis.var for axis in realize.block.iter_vars)
     values = dict(zip(axes, realize.iter_values, strict=True))
     start = {var: tirx.const(0, str(var.ty.dtype)) for var in inner}
-    place = [_given(_given(axis.min, values), start) for axis in read.region]
-    return read.source, place, _given(realize.predicate, start)
-
-
-def _given(index: tirx.Expr, values: dict[Var, tirx.Expr]) -> tirx.Expr:
-    return tvm_ffi.structural_map(index, (Var, lambda var: values.get(var, var)))
+    place = [substitute(substitute(axis.min, values), start) for axis in read.region]
+    return read.source, place, substitute(realize.predicate, start)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Range
-from tvm.tirx import Buffer, Expr, For, IterVar, PrimFunc, SeqStmt, Stmt, Var
+from tvm.tirx import Buffer, For, IterVar, PrimFunc, SeqStmt, Stmt, Var
+
+from tir_schedules.substitute import substitute
 
 
 def split_reduction_tail(func: PrimFunc, name: str, main: int) -> PrimFunc:
@@ -58,16 +59,9 @@ def _nest(stage: Stmt) -> tuple[list[For], s_tir.SBlockRealize | None]:
     return loops, stage if isinstance(stage, s_tir.SBlockRealize) else None
 
 
-def _replace(node: object, old: Var, new: Expr) -> object:
-    swap: Callable[[Var], Expr] = lambda var: new if var.same_as(old) else var  # noqa: E731
-    return tvm_ffi.structural_map(node, (Var, swap))
-
-
 def _with_own_vars(stmt: Stmt, defined: list[Var]) -> Stmt:
     """Rename the variables a statement defines, so that another copy may stand beside it."""
-    for var in defined:
-        stmt = _replace(stmt, var, Var(var.name, str(var.ty)))
-    return stmt
+    return substitute(stmt, {var: Var(var.name, str(var.ty)) for var in defined})
 
 
 def _split(loops: list[For], realize: s_tir.SBlockRealize, main: int) -> tuple[Buffer, list[Stmt]]:
@@ -110,10 +104,10 @@ def _split(loops: list[For], realize: s_tir.SBlockRealize, main: int) -> tuple[B
         return stmt
 
     def to_partial(node: object) -> object:
-        return _replace(node, result, partial)
+        return substitute(node, {result: partial})
 
     def to_tail(node: object) -> object:
-        return _replace(node, axis.var, axis.var + tirx.const(main, kind))
+        return substitute(node, {axis.var: axis.var + tirx.const(main, kind)})
 
     index = list(block.init.indices)
     start = tirx.BufferStore(result, tirx.BufferLoad(partial, index), index)
