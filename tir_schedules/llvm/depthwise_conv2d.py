@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from tvm import s_tir, te, tirx
 from tvm.s_tir.schedule import SBlockRV
-from tvm.tirx import PrimFunc
 
 from tir_schedules.blocks import (
     constant,
@@ -29,10 +28,8 @@ from tir_schedules.llvm.register_tile import PARALLEL_FMAS, anchored_rule
 from tir_schedules.llvm.spatial_pad import PAD, Padding, out_extent, pad_border, static
 from tir_schedules.machine import Machine
 from tir_schedules.operand_view import OperandView
-from tir_schedules.rule import Rule
 
 TAG = "depthwise_conv2d_nchwc"
-_TILES = "depthwise_tiles"
 # 4 to 8 accumulators hide the latency of an FMA and leave registers for weights and pixels.
 _TILE_PIXELS = range(8, 3, -1)
 # The more pixels of a row, the more multiplications share a permutation. By the lanes of a register
@@ -102,7 +99,7 @@ def depthwise_conv2d_nchwc(
     tiles = te.compute(
         (batch, blocks, oh, out_width, lanes),
         window,
-        name=_TILES,
+        name="depthwise_tiles",
         attrs={
             "schedule_rule": TAG,
             "tile_pixels": tile,
@@ -177,16 +174,15 @@ def _place(lane: tirx.Expr, channel: tirx.Expr, per_group: int) -> tirx.Expr:
     return tirx.indexdiv(lane, per_group) * per_group + channel
 
 
-def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
-    sch = _ANCHORED.apply(func, machine)
-    anchor = sch.get_sblock(f"{_TILES}_update")
-    _, _, _, _, lane, _, channel, _ = (axis.var for axis in sch.get(anchor).iter_vars)
-    per_group = int(sch.get(anchor).annotations["per_group"])
-    lanes = int(sch.get(anchor).iter_vars[4].dom.extent)
+def _permute_groups(sch: s_tir.Schedule, anchor: SBlockRV, machine: Machine) -> s_tir.Schedule:
+    """Read the channels of groups within a register by permutations, where there are such."""
+    block = sch.get(anchor)
+    per_group = int(block.annotations["per_group"])
+    _, _, _, _, lane, _, channel, _ = block.iter_vars
+    lanes = int(lane.dom.extent)
     if per_group == 1 or not can_permute(lanes, machine):
         return sch
-    return permute_reads(sch, anchor, lane, _place(lane, channel, per_group), lanes)
+    return permute_reads(sch, anchor, lane.var, _place(lane.var, channel.var, per_group), lanes)
 
 
-_ANCHORED = anchored_rule("depthwise_conv2d", TAG, _tile)
-RULE = Rule(_ANCHORED.name, _schedule)
+RULE = anchored_rule("depthwise_conv2d", TAG, _tile, _permute_groups)

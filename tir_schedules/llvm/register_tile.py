@@ -84,13 +84,19 @@ def anchor_of(sch: s_tir.Schedule, tag: str) -> SBlockRV:
 
 
 Tiler = Callable[[s_tir.Schedule, SBlockRV, SBlockRV, Machine], object]
+Rewriter = Callable[[s_tir.Schedule, SBlockRV, Machine], s_tir.Schedule]
 
 
-def anchored_rule(name: str, tag: str, tile: Tiler) -> Rule:
+def _prefetch(sch: s_tir.Schedule, anchor: SBlockRV, _: Machine) -> s_tir.Schedule:
+    return insert_prefetches(sch, anchor)
+
+
+def anchored_rule(name: str, tag: str, tile: Tiler, rewrite: Rewriter = _prefetch) -> Rule:
     """Return the rule of functions built around one block tagged `tag`.
 
     `tile(schedule, anchor, epilogue, machine)` schedules the anchor with the epilogue at each
-    tile; the stages before and after them become elementwise loops.
+    tile; the stages before and after them become elementwise loops. Last comes what no schedule
+    primitive does: `rewrite(schedule, anchor, machine)`, by default the prefetches marked before.
     """
 
     def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
@@ -98,7 +104,7 @@ def anchored_rule(name: str, tag: str, tile: Tiler) -> Rule:
         anchor = anchor_of(sch, tag)
         tile(sch, anchor, prepare_epilogue(sch, anchor), machine)
         finish_stages(sch, machine)
-        return insert_prefetches(sch, anchor)
+        return rewrite(sch, anchor, machine)
 
     return Rule(name, schedule, tag)
 
