@@ -51,6 +51,8 @@ _ERF_Q = (3.80031022e-05, 0.00116520268, 0.0149974278, 0.114257648, 0.502410979,
 # 1.5 * 2^23: adding it rounds a small float to an integer held in the low bits.
 _ROUND = 12582912.0
 _ROUND_BITS = 0x4B400000
+# Adding this leaves the integer's biased form: shifted left, it is an exponent.
+_ROUND_BIASED = _ROUND + 127
 _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4
 
 
@@ -83,6 +85,21 @@ def _power_of_two(exponent: Expr) -> Expr:
     return tirx.reinterpret("float32", (exponent + _i(127)) << _i(23))
 
 
+def _scale_in_low_bits(rounded: Expr) -> Expr:
+    """Return 2^n of a sum n + `_ROUND_BIASED`; 0 where n is below -126."""
+    return tirx.reinterpret("float32", tirx.reinterpret("int32", rounded) << _i(23))
+
+
+def _small_exp(r: Expr) -> Expr:
+    """Return e^r for |r| <= log(2) / 2."""
+    return _horner(_EXP, r) * (r * r) + r + _f(1.0)
+
+
+def _less_powers_of_two(x: Expr, n: Expr) -> Expr:
+    """Return x - n log(2), exact to the last place though n log(2) is not."""
+    return x - n * _f(_LN2_HIGH) - n * _f(_LN2_LOW)
+
+
 def _scaled_exp(shifted: Expr, reduced: Callable[[Expr], Expr]) -> Expr:
     """Return 2^n * exp(r) for n = round(...) held in `shifted` and r = reduced(n).
 
@@ -92,7 +109,7 @@ def _scaled_exp(shifted: Expr, reduced: Callable[[Expr], Expr]) -> Expr:
 
     def with_parts(t: Expr) -> Expr:
         def with_r(r: Expr) -> Expr:
-            mantissa = _horner(_EXP, r) * (r * r) + r + _f(1.0)
+            mantissa = _small_exp(r)
 
             def with_n(n: Expr) -> Expr:
                 half = n >> _i(1)
@@ -115,16 +132,10 @@ def _clamp(x: Expr, low: float, high: float) -> Expr:
 
 def exp(x: Expr) -> Expr:
     """Return e^x, error at most 2 ulp."""
-    return _exp_within(_clamp(x, -104.0, 89.0))
-
-
-def _exp_within(x: Expr) -> Expr:
-    """Return e^x for x of -104 to 89, or NaN."""
     return _let(
-        x,
+        _clamp(x, -104.0, 89.0),
         lambda c: _scaled_exp(
-            c * _f(1.0 / math.log(2.0)) + _f(_ROUND),
-            lambda n: c - n * _f(_LN2_HIGH) - n * _f(_LN2_LOW),
+            c * _f(1.0 / math.log(2.0)) + _f(_ROUND), lambda n: _less_powers_of_two(c, n)
         ),
     )
 
@@ -132,22 +143,19 @@ def _exp_within(x: Expr) -> Expr:
 def _normal_exp(x: Expr) -> Expr:
     """Return e^x for x of -88 to 88, or NaN; 0 where it is denormal.
 
-    Rounding the exponent leaves its biased form in the low bits, and a left shift makes it the
-    scale at once, where `exp` takes two halves: about a third fewer operations.
+    The scale is made at once, where `exp` takes two halves: about a third fewer operations.
     """
-    rounding = _f(_ROUND + 127)
 
     def with_x(c: Expr) -> Expr:
         def with_shifted(t: Expr) -> Expr:
-            scale = tirx.reinterpret("float32", tirx.reinterpret("int32", t) << _i(23))
+            return _let(
+                t - _f(_ROUND_BIASED),
+                lambda n: _let(
+                    _less_powers_of_two(c, n), lambda r: _small_exp(r) * _scale_in_low_bits(t)
+                ),
+            )
 
-            def with_n(n: Expr) -> Expr:
-                reduced = c - n * _f(_LN2_HIGH) - n * _f(_LN2_LOW)
-                return _let(reduced, lambda r: (_horner(_EXP, r) * (r * r) + r + _f(1.0)) * scale)
-
-            return _let(t - rounding, with_n)
-
-        return _let(c * _f(1.0 / math.log(2.0)) + rounding, with_shifted)
+        return _let(c * _f(1.0 / math.log(2.0)) + _f(_ROUND_BIASED), with_shifted)
 
     return _let(x, with_x)
 
@@ -163,17 +171,15 @@ def exp2(x: Expr) -> Expr:
 def exp2_of_negative(x: Expr) -> Expr:
     """Return 2^x for x <= 0, in about half the operations of `exp2`; 0 where it is denormal.
 
-    Rounding the exponent leaves its biased form in the low bits, and a left shift makes it the
-    scale: below 2^-126 that is zero. NaN propagates.
+    NaN propagates.
     """
-    rounding = _f(_ROUND + 127)
 
     def with_x(v: Expr) -> Expr:
         def with_shifted(t: Expr) -> Expr:
-            scale = tirx.reinterpret("float32", tirx.reinterpret("int32", t) << _i(23))
-            return _let(v - (t - rounding), lambda r: _horner(_EXP2, r) * scale)
+            reduced = v - (t - _f(_ROUND_BIASED))
+            return _let(reduced, lambda r: _horner(_EXP2, r) * _scale_in_low_bits(t))
 
-        return _let(v + rounding, with_shifted)
+        return _let(v + _f(_ROUND_BIASED), with_shifted)
 
     return _let(tirx.Select(x < _f(-127.0), _f(-127.0), x), with_x)
 
