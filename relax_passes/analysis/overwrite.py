@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import tvm_ffi
 from tvm.ir import TensorLoad
 from tvm.s_tir import SBlock
-from tvm.tirx import BufferStore, Expr, IntImm, IterVar, PrimFunc, Var
+from tvm.tirx import BufferStore, IterVar, PrimFunc, Var
 
 from relax_passes.analysis.category import Category, categorize
+from relax_passes.analysis.definitions import equal_sizes
 
 IN_PLACE_OPERANDS = "relaxc.in_place_operands"  # attribute of a scheduled PrimFunc
 
@@ -108,14 +109,10 @@ def _is_of_row(load: TensorLoad, block: SBlock) -> bool:
     kept = [
         axis.var
         for axis in block.iter_vars
-        if int(axis.iter_type) == IterVar.DataPar and not _is_one(axis.dom.extent)
+        if int(axis.iter_type) == IterVar.DataPar and not equal_sizes(axis.dom.extent, 1)
     ]
     sizes = zip(load.indices, load.source.shape, strict=True)
-    leading = [index for index, size in sizes if not _is_one(size)][: len(kept)]
+    leading = [index for index, size in sizes if not equal_sizes(size, 1)][: len(kept)]
     return len(leading) == len(kept) and all(
         index.same_as(var) for index, var in zip(leading, kept, strict=True)
     )
-
-
-def _is_one(extent: Expr) -> bool:
-    return isinstance(extent, IntImm) and int(extent) == 1
