@@ -14,29 +14,23 @@ from tvm.tirx import Expr, PrimFunc
 from tvm.tirx.script import builder as T
 
 from tir_schedules.blocks import constant
-from tir_schedules.cuda.pipelined_product import PipelinedProduct, match_product
+from tir_schedules.cuda.pipelined_product import UNKNOWN_ROWS, PipelinedProduct, match_tiled
 from tir_schedules.cuda.product_stores import VECTOR, row_conditions, store_one, store_vector
 from tir_schedules.cuda.shared_tile import SharedTile
-from tir_schedules.cuda.tile_choice import LANE_TILES, choose_tile
+from tir_schedules.cuda.tile_choice import LANE_TILES
 from tir_schedules.machine import Machine
 from tir_schedules.rule import Decline, Rule
 
 _LANES = (4, 8)  # of a warp, along rows and columns
 _FEW_ROWS = 16
-_UNKNOWN = 1024  # what a symbolic size is taken for
 _STEPS = 4  # of a 16-byte chunk
 
 
 def _apply(func: PrimFunc, machine: Machine) -> PrimFunc:
-    gpu = machine.gpu
-    if gpu is None or gpu.capability < 80:
-        raise Decline("needs asynchronous copies: sm_80 or newer")
-    product = match_product(func, ("float32",))
-    rows = constant(product.rows) or _UNKNOWN
-    if rows <= _FEW_ROWS:
+    product, tile = match_tiled(func, machine, ("float32",), LANE_TILES)
+    if (constant(product.rows) or UNKNOWN_ROWS) <= _FEW_ROWS:
         raise Decline("has too few rows for a tile")
-    shape = (rows, product.columns, product.steps, product.batches())
-    return CudaCoreProduct(product, choose_tile(*shape, gpu, LANE_TILES)).write(func)
+    return CudaCoreProduct(product, tile).write(func)
 
 
 class CudaCoreProduct(PipelinedProduct):

@@ -12,7 +12,7 @@ L2 cache.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from tvm import tirx
@@ -24,11 +24,30 @@ from tir_schedules.blocks import constant, new_schedule
 from tir_schedules.cuda.matrix_product import find_contraction
 from tir_schedules.cuda.product_operands import Product, read_product
 from tir_schedules.cuda.shared_tile import SharedTile
-from tir_schedules.cuda.tile_choice import Tile
+from tir_schedules.cuda.tile_choice import Tile, choose_tile
+from tir_schedules.machine import Machine
 from tir_schedules.rule import Decline
 
+UNKNOWN_ROWS = 1024  # what a symbolic number of rows is taken for
 _GROUP = 8  # columns of blocks that are walked together
 _MOST_BATCHES = 65535  # of blocks along z
+
+
+def match_tiled(
+    func: PrimFunc, machine: Machine, dtypes: Collection[str], tiles: Sequence[Tile]
+) -> tuple[Product, Tile]:
+    """Return the product that a function computes, and the tile that suits it best.
+
+    Raises:
+        Decline: If it computes something else, or the GPU has no asynchronous copies.
+    """
+    gpu = machine.gpu
+    if gpu is None or gpu.capability < 80:
+        raise Decline("needs asynchronous copies: sm_80 or newer")
+    product = match_product(func, dtypes)
+    rows = constant(product.rows) or UNKNOWN_ROWS
+    shape = (rows, product.columns, product.steps, product.batches())
+    return product, choose_tile(*shape, gpu, tiles)
 
 
 def match_product(func: PrimFunc, dtypes: Collection[str]) -> Product:

@@ -12,26 +12,18 @@ from tvm import tirx
 from tvm.tirx import PrimFunc
 from tvm.tirx.script import builder as T
 
-from tir_schedules.blocks import constant
-from tir_schedules.cuda.pipelined_product import PipelinedProduct, match_product
+from tir_schedules.cuda.pipelined_product import PipelinedProduct, match_tiled
 from tir_schedules.cuda.product_operands import Product
 from tir_schedules.cuda.tensor_core_epilogue import store_sums
-from tir_schedules.cuda.tile_choice import MATRIX_TILES, Tile, choose_tile
+from tir_schedules.cuda.tile_choice import MATRIX_TILES, Tile
 from tir_schedules.machine import Machine
-from tir_schedules.rule import Decline, Rule
+from tir_schedules.rule import Rule
 
 TYPES = {"float16": "f16", "bfloat16": "bf16"}
-_UNKNOWN = 1024  # what a symbolic size is taken for
 
 
 def _apply(func: PrimFunc, machine: Machine) -> PrimFunc:
-    gpu = machine.gpu
-    if gpu is None or gpu.capability < 80:
-        raise Decline("needs asynchronous copies: sm_80 or newer")
-    product = match_product(func, TYPES)
-    rows = constant(product.rows) or _UNKNOWN
-    shape = (rows, product.columns, product.steps, product.batches())
-    return TensorCoreProduct(product, choose_tile(*shape, gpu, MATRIX_TILES)).write(func)
+    return TensorCoreProduct(*match_tiled(func, machine, TYPES, MATRIX_TILES)).write(func)
 
 
 class TensorCoreProduct(PipelinedProduct):
