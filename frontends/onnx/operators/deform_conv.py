@@ -13,6 +13,7 @@ from frontends.onnx.op import Op
 from frontends.onnx.operators.conv import add_bias, kernel_of
 from frontends.onnx.operators.grid import sample
 from frontends.onnx.registry import converter
+from frontends.onnx.window import read_window
 
 
 @converter("DeformConv", since=19)
@@ -21,26 +22,18 @@ def deform_conv(op: Op) -> relax.Expr:
     kernel = kernel_of(op)
     rank = len(kernel)
     elements = math.prod(kernel)
-    strides = op.attr("strides") or [1] * rank
-    dilations = op.attr("dilations") or [1] * rank
-    pads = op.attr("pads") or [0] * (2 * rank)
     groups, movers = int(op.attr("group", 1)), int(op.attr("offset_group", 1))
     batch, channels, *sizes = op.shape()
     filters, taken = op.shape(1)[:2]
-    outputs = [
-        op.arithmetic.truncdiv(
-            sizes[a] + pads[a] + pads[rank + a] - dilations[a] * (kernel[a] - 1) - 1, strides[a]
-        )
-        + 1
-        for a in range(rank)
-    ]
+    window = read_window(op, kernel, tuple(sizes))
+    outputs = window.outputs(op.arithmetic, tuple(sizes))
     op.require_equal(channels, op.arithmetic.product([taken, groups]), "channels_of_the_weight")
     op.state(2, [batch, movers * elements * rank, *outputs])
     if op.has(4):
         op.state(4, [batch, movers * elements, *outputs])
     at = op.te(
         lambda offset: deformed_coordinates(
-            offset, kernel, movers, strides, dilations, pads[:rank]
+            offset, kernel, movers, window.strides, window.dilations, window.begin
         ),
         op.x(2), name="deformed_coordinates",
     )  # fmt: skip
