@@ -147,12 +147,10 @@ class _Whole:
         if not self._m.scope.is_tensor(first):
             same = all(tvm_ffi.structural_equal(first, other) for other in operands[1:])
             return first if same else None
-        shape = sizes(first)
-        place = self._axis - (rank - len(shape))
-        if place < 0 or equal_sizes(shape[place], 1):
+        if not _varies_along(first, self._axis, rank):
             if all(self._m.scope.same(first, other) for other in operands[1:]):
                 return first
-        if len(shape) == rank and all(len(sizes(other)) == rank for other in operands):
+        if all(len(sizes(operand)) == rank for operand in operands):
             return self.of(operands, depth - 1)
         return None
 
@@ -207,13 +205,9 @@ def split_of_map(m: Match) -> relax.Expr:
     axis, rank = join_axis(joined), mapped.ty.ndim
     if join_axis(m.root) != axis or mapped.args[0].ty.ndim != rank:
         raise Declined("it splits elsewhere than it was joined")
-    for other in list(mapped.args)[1:]:
-        if m.scope.is_tensor(other):
-            shape = sizes(other)
-            place = axis - (rank - len(shape))
-            if place >= 0 and not equal_sizes(shape[place], 1):
-                raise Declined("an operand varies along the joined axis")
     rest = list(mapped.args)[1:]
+    if any(m.scope.is_tensor(other) and _varies_along(other, axis, rank) for other in rest):
+        raise Declined("an operand varies along the joined axis")
     parts = [
         m.emit(tvm.ir.Call(mapped.op, [part, *rest], mapped.attrs))
         for part in joined_parts(m, joined)
@@ -222,3 +216,10 @@ def split_of_map(m: Match) -> relax.Expr:
     if not tvm_ffi.structural_equal(tuple_.ty, m.root.ty):
         raise Declined("it splits elsewhere than it was joined")
     return tuple_
+
+
+def _varies_along(operand: relax.Expr, axis: int, rank: int) -> bool:
+    """Tell whether a tensor that broadcasts to `rank` axes is not one and the same along `axis`."""
+    shape = sizes(operand)
+    place = axis - (rank - len(shape))
+    return place >= 0 and not equal_sizes(shape[place], 1)
