@@ -40,6 +40,8 @@ class BoundOutputs:
             self.arrays[name] = array
         for name, array in self.arrays.items():
             _check(known[name], array, {})
+            if (obstacle := _obstacle(array)) is not None:
+                raise InvalidInput(f"output {name!r}: {obstacle}", tensor=name)
         for (name, array), (other, second) in combinations(self.arrays.items(), 2):
             if _share_memory(array, second):
                 text = f"outputs {name!r} and {other!r} are bound to arrays that share memory"
@@ -92,17 +94,15 @@ def _check(spec: TensorSpec, array: Any, sizes: Mapping[str, int]) -> None:
     )
     if not fits:
         raise _mismatch(spec, array, f"the model gives {expected}")
-    if (obstacle := _obstacle(array, kind)) is not None:
-        raise InvalidInput(f"output {spec.name!r}: {obstacle}", tensor=spec.name)
+    if isinstance(array, np.ndarray) and not array.flags.writeable:
+        raise InvalidInput(f"output {spec.name!r}: the array is read-only", tensor=spec.name)
 
 
-def _obstacle(array: Any, kind: str) -> str | None:
-    """Return why an array of the right shape cannot be written into, None if it can."""
+def _obstacle(array: Any) -> str | None:
+    """Return why the memory of an array cannot take an output, None if it can."""
     if isinstance(array, np.ndarray):
-        if not array.flags.writeable:
-            return "the array is read-only"
         steps = array.strides
-    elif kind == "torch":
+    elif kind_of(array) == "torch":
         if array.is_meta:
             return "a tensor on the meta device has no memory"
         if array.requires_grad:

@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import tvm
 from tvm import relax, tirx
 
+from relaxc.bind_inputs import kind_of, to_tensor
 from relaxc.errors import CompileError, InvalidInput
 from relaxc.random_inputs import random_inputs
 
@@ -84,11 +84,7 @@ def check_memory(
     memory = Pipeline({"memory": pipeline.phases["memory"]})
     plain = memory.with_options("plan_memory", reuse=False, in_place=False)
     feeds = random_inputs(imported.inputs, seed=seed, dims=dims)
-    # NumPy makes one element of a scalar, hence the shape.
-    inputs = [
-        tvm.runtime.tensor(np.ascontiguousarray(array).reshape(array.shape))
-        for array in feeds.values()
-    ]
+    inputs = [to_tensor(array, kind_of(array), tvm.cpu()) for array in feeds.values()]
 
     traces, sizes = [], []
     for version in (plain, memory.with_options("plan_memory", poison=True)):
