@@ -15,7 +15,7 @@ from tvm.tirx.script import builder as T
 
 from tir_schedules.blocks import constant
 from tir_schedules.cuda.pipelined_product import UNKNOWN_ROWS, PipelinedProduct, match_tiled
-from tir_schedules.cuda.product_stores import VECTOR, row_conditions, store_one, store_vector
+from tir_schedules.cuda.product_stores import VECTOR, store_sums
 from tir_schedules.cuda.shared_tile import SharedTile
 from tir_schedules.cuda.tile_choice import LANE_TILES
 from tir_schedules.machine import Machine
@@ -95,37 +95,16 @@ class CudaCoreProduct(PipelinedProduct):
     def store(self) -> None:
         """Store each lane's sums: vectors where its columns are neighbours."""
         rows, columns = self.counts
+        count = 1 if self.right.along_steps else VECTOR
         for row in range(rows):
-            at = self.outer(0, row)
-            if self.right.along_steps:
-                for column in range(columns):
-                    self._store_single(at, self.outer(1, column), row, column)
-                continue
-            for column in range(0, columns, VECTOR):
-                where = self.outer(1, column)
-                store_vector(self, _Row(self.sums, row), column, at, where)
+            for column in range(0, columns, count):
+                self._store_neighbours(row, column, count)
 
-    def _store_single(self, row: Expr, column: Expr, at_row: int, at_column: int) -> None:
-        row, column = self.where[0] + row, self.where[1] + column
-        conditions = row_conditions(self, row)
-        if self.product.columns % self.tile.columns:
-            conditions.append(column < self.product.columns)
-        total = self.sums[at_row, at_column]
-        if not conditions:
-            return store_one(self, row, column, total)
-        with T.If(tirx.all(*conditions)), T.Then():
-            store_one(self, row, column, total)
-        return None
+    def _store_neighbours(self, row: int, column: int, count: int) -> None:
+        def total(at: Any) -> Expr:
+            return self.sums[row, column + at]
 
-
-class _Row:
-    """One row of a buffer, as a buffer of its own."""
-
-    def __init__(self, buffer: Any, row: int) -> None:
-        self._buffer, self._row = buffer, row
-
-    def __getitem__(self, column: Any) -> Expr:
-        return self._buffer[self._row, column]
+        store_sums(self, total, self.outer(0, row), self.outer(1, column), count)
 
 
 RULE = Rule("cuda_core_matmul", _apply)

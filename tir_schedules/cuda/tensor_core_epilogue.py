@@ -14,13 +14,13 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
-from tir_schedules.cuda.product_stores import VECTOR, store_vector
+from tir_schedules.cuda.product_stores import VECTOR, store_sums
 from tir_schedules.cuda.shared_tile import swizzled
 
 _SLOT = 8  # sums of one row that an `mma` makes: 32 bytes, a quarter of the banks
 
 
-def store_sums(kernel: Any) -> None:
+def store_fragments(kernel: Any) -> None:
     """Emit the epilogue of a `TensorCoreProduct` whose sums are complete."""
     tile, lane = kernel.tile, kernel.lane
     slots = tile.warp_columns // _SLOT
@@ -47,5 +47,5 @@ def store_sums(kernel: Any) -> None:
             where = address(row, tirx.floordiv(column, _SLOT), tirx.floormod(column, _SLOT))
             T.evaluate(T.ptx["ld.shared.v4.f32"](*(values[i] for i in range(VECTOR)), where))
             row = kernel.within[0] + band * 16 + row
-            store_vector(kernel, values, 0, row, kernel.within[1] + column)
+            store_sums(kernel, values.__getitem__, row, kernel.within[1] + column)
         T.evaluate(T.cuda.warp_sync())

@@ -14,7 +14,7 @@ from tvm.tirx.script import builder as T
 
 from tir_schedules.cuda.pipelined_product import PipelinedProduct, match_tiled
 from tir_schedules.cuda.product_operands import Product
-from tir_schedules.cuda.tensor_core_epilogue import store_sums
+from tir_schedules.cuda.tensor_core_epilogue import store_fragments
 from tir_schedules.cuda.tile_choice import MATRIX_TILES, Tile
 from tir_schedules.machine import Machine
 from tir_schedules.rule import Rule
@@ -56,7 +56,7 @@ class TensorCoreProduct(PipelinedProduct):
     def store(self) -> None:
         """Store the sums by way of shared memory, which the pipeline is done with."""
         T.evaluate(T.tvm_storage_sync("shared"))
-        store_sums(self)
+        store_fragments(self)
 
     def _load_fragments(self, stage: Any, step: int) -> None:
         for side, (tile, registers, count) in enumerate(
