@@ -15,6 +15,8 @@ from tvm.ir import TensorLoad
 from tvm.s_tir import SBlock
 from tvm.tirx import BufferStore, IterVar, PrimFunc, Var, While
 
+from tir_schedules.variables import uses
+
 
 class Category(IntEnum):
     """How a kernel's output elements depend on its input elements."""
@@ -89,13 +91,11 @@ def _categorize_block(block: SBlock) -> Verdict:
     for load in loads:
         if load.source in written:
             continue  # the accumulator of a reduction
-        along = [v for v in reduced if any(_uses(index, v) for index in load.indices)]
+        along = [v for v in reduced if any(uses(index, v) for index in load.indices)]
         if along:
-            rows.add(
-                frozenset(s for s in spatial if any(_uses(index, s) for index in load.indices))
-            )
+            rows.add(frozenset(s for s in spatial if any(uses(index, s) for index in load.indices)))
             windows |= any(
-                _uses(index, r) and any(_uses(index, s) for s in spatial)
+                uses(index, r) and any(uses(index, s) for s in spatial)
                 for index in load.indices
                 for r in along
             )
@@ -142,9 +142,3 @@ def _read_category(indices: list[object], spatial: list[Var]) -> Category:
     if all(a < b for a, b in zip(positions, positions[1:], strict=False)):
         return Category.BROADCAST
     return Category.INJECTIVE
-
-
-def _uses(expr: object, var: Var) -> bool:
-    found: list[Var] = []
-    tvm_ffi.structural_walk(expr, (Var, lambda v: found.append(v) if v.same_as(var) else None))
-    return bool(found)

@@ -26,7 +26,7 @@ from tir_schedules.cuda.matrix_product import (
     axes_used,
 )
 from tir_schedules.rule import Decline
-from tir_schedules.substitute import substitute
+from tir_schedules.variables import substitute
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from tir_schedules.cuda.row_plan import Combine, RowPlan, RowStep, read_rows
 from tir_schedules.cuda.threads import VECTOR, WARP
 from tir_schedules.machine import Machine
 from tir_schedules.rule import Decline, Rule
-from tir_schedules.substitute import substitute
+from tir_schedules.variables import substitute, uses
 
 _RECOMPUTE = 40  # operations a point that cost less than registers for their results
 _LANE_ELEMENTS = 32  # of one row, that a lane keeps
@@ -217,16 +217,10 @@ def _loads_of_reductions(plan: RowPlan) -> list[TensorLoad]:
         loads: list[TensorLoad] = []
         tvm_ffi.structural_walk(step.value, (TensorLoad, loads.append), order="pre")
         for load in loads:
-            if any(load.source.same_as(buffer) for buffer in made) or not _uses(load, plan.x):
+            if any(load.source.same_as(buffer) for buffer in made) or not uses(load, plan.x):
                 continue
             found.setdefault(tvm_ffi.StructuralKey(load), load)
     return list(found.values())
-
-
-def _uses(value: Expr, var: tirx.Var) -> bool:
-    found: list[tirx.Var] = []
-    tvm_ffi.structural_walk(value, (tirx.Var, found.append), order="pre")
-    return any(var.same_as(other) for other in found)
 
 
 def _cast(value: Any, dtype: str) -> Any:

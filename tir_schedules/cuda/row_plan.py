@@ -18,7 +18,7 @@ from tvm.tirx import Expr, IterVar
 
 from tir_schedules.blocks import constant, is_output, is_reduction, is_spatial, leaf_blocks
 from tir_schedules.rule import Decline
-from tir_schedules.substitute import substitute
+from tir_schedules.variables import substitute
 
 Combine = Callable[[Expr, Expr], Expr]
 _COMBINES: dict[type, Combine] = {

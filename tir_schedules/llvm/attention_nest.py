@@ -25,7 +25,7 @@ from tvm.tirx import (
 from tir_schedules.attention import STAGE, STAGES
 from tir_schedules.blocks import constant
 from tir_schedules.rule import Decline
-from tir_schedules.substitute import substitute
+from tir_schedules.variables import substitute
 
 
 @dataclass(frozen=True)

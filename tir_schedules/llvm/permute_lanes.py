@@ -14,6 +14,7 @@ from tvm.sym import Analyzer
 
 from tir_schedules.blocks import new_schedule
 from tir_schedules.machine import Machine
+from tir_schedules.variables import uses
 
 _INSTRUCTIONS = {16: "llvm.x86.avx512.permvar.sf.512", 8: "llvm.x86.avx2.permps"}
 
@@ -44,7 +45,7 @@ def permute_reads(
     def rewrite(load: TensorLoad) -> tirx.Expr:
         *outer, last = load.indices
         base = analyzer.simplify(last - place)
-        if not _uses(last, lane) or _uses(base, lane):
+        if not uses(last, lane) or uses(base, lane):
             return load
         value = tirx.BufferLoad(load.source, [*outer, base + lane])
         # Unsigned, because TVM widens signed indices to 64 bits wherever they stand.
@@ -52,7 +53,3 @@ def permute_reads(
         return tirx.call_llvm_pure_intrin("float32", _INSTRUCTIONS[lanes], value, order)
 
     return new_schedule(func.with_body(tvm_ffi.structural_map(func.body, (TensorLoad, rewrite))))
-
-
-def _uses(index: tirx.Expr, var: tirx.Var) -> bool:
-    return any(used.same_as(var) for used in tirx.analysis.undefined_vars(index))

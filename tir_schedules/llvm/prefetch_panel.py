@@ -21,7 +21,7 @@ from tvm.tirx import Evaluate, For, ForKind, IfThenElse, SeqStmt, Stmt, Var
 
 from tir_schedules.blocks import constant, new_schedule
 from tir_schedules.machine import Machine
-from tir_schedules.substitute import substitute
+from tir_schedules.variables import substitute
 
 _TILE, _STEPS = "prefetch_tile", "prefetch_steps"
 # Arguments of LLVM's prefetch: to read, into the second-level cache, data.

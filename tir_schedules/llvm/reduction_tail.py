@@ -8,7 +8,7 @@ from tvm import s_tir, tirx
 from tvm.ir import Range
 from tvm.tirx import Buffer, For, IterVar, PrimFunc, SeqStmt, Stmt, Var
 
-from tir_schedules.substitute import substitute
+from tir_schedules.variables import substitute
 
 
 def split_reduction_tail(func: PrimFunc, name: str, main: int) -> PrimFunc:

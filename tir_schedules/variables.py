@@ -1,4 +1,4 @@
-"""Substitution of variables in TIR."""
+"""Variables in TIR: what uses them, and others in their places."""
 
 from __future__ import annotations
 
@@ -7,6 +7,13 @@ from typing import Any
 
 import tvm_ffi
 from tvm.tirx import Expr, Var
+
+
+def uses(node: object, var: Var) -> bool:
+    """Tell whether an expression or a statement uses a variable."""
+    found: list[Var] = []
+    tvm_ffi.structural_walk(node, (Var, found.append), order="pre")
+    return any(used.same_as(var) for used in found)
 
 
 def substitute(node: Any, values: Mapping[Var, Expr]) -> Any:
