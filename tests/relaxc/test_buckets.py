@@ -164,7 +164,7 @@ def test_options_of_a_wrong_type(options: dict, text: str) -> None:
     ("wanted", "text"),
     [
         ({"x": [2]}, "1 dimensions are given, the input has 3"),
-        ({"x": {"n": 2}}, "axis n"),
+        ({"x": {"n": 2}}, "an axis is an int, not the str 'n'"),
         ({"x": {1: -2}}, "a size or a name"),
         ({"z": {0: [4]}}, "names no input"),
     ],
