@@ -25,6 +25,7 @@ from relaxc.thread_pool import use_threads
 from tir_schedules import Machine, host_target, schedule_func
 from tir_schedules.llvm.batch_matmul import batch_matmul
 from tir_schedules.llvm.matmul import matmul_packed, pack_weight, panel_width
+from tir_schedules.llvm.stack_allocation import KERNEL_PIPELINE
 from tir_schedules.llvm.vector_math import lower_math
 
 PRODUCTS = [(128, 768, 768), (128, 768, 2304), (128, 768, 3072), (128, 3072, 768)]
@@ -111,7 +112,7 @@ def _row_kernels() -> list[Kernel]:
 def compiled(func: PrimFunc, target: Target) -> Callable[..., None]:
     """Return the compiled function."""
     module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
-    return tvm.compile(module, target=target).jit()["main"]
+    return tvm.compile(module, target=target, tir_pipeline=KERNEL_PIPELINE).jit()["main"]
 
 
 def _times(call: Callable[[], None], rounds: int) -> list[float]:

@@ -6,6 +6,7 @@ import tvm
 from tvm import relax
 
 from relax_passes.pass_base import PassContext
+from tir_schedules.llvm.stack_allocation import KERNEL_PIPELINE
 
 
 def build_executable(mod: tvm.IRModule, ctx: PassContext) -> relax.VMExecutable:
@@ -31,4 +32,6 @@ def build_executable(mod: tvm.IRModule, ctx: PassContext) -> relax.VMExecutable:
             relax.transform.AttachGlobalSymbol(),
         ]
     )
-    return tvm.compile(mod, target=ctx.target, relax_pipeline=lower_to_vm)
+    return tvm.compile(
+        mod, target=ctx.target, relax_pipeline=lower_to_vm, tir_pipeline=KERNEL_PIPELINE
+    )

@@ -24,6 +24,7 @@ from tir_schedules import Machine, host_target
 from tir_schedules.llvm import conv2d_nchwc, winograd_rule
 from tir_schedules.llvm.conv_algorithm import choose_winograd
 from tir_schedules.llvm.conv_tile import ConvSizes, choose_conv_tile
+from tir_schedules.llvm.stack_allocation import KERNEL_PIPELINE
 from tir_schedules.llvm.winograd_conv2d import transform_weight, winograd_conv2d
 from tir_schedules.llvm.winograd_matrices import winograd
 
@@ -86,7 +87,7 @@ def in_registers(func: PrimFunc) -> PrimFunc:
 def gflops(func: PrimFunc, arrays: list[np.ndarray], out: np.ndarray) -> float:
     """Run a function, leave its result in `out`, and return the best rate in GFLOP/s."""
     module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
-    call = tvm.compile(module, target=TARGET).jit()["main"]
+    call = tvm.compile(module, target=TARGET, tir_pipeline=KERNEL_PIPELINE).jit()["main"]
     tensors = [tvm.runtime.tensor(array) for array in [*arrays, out]]
     seconds = best_seconds(lambda: call(*tensors), 10)
     out[...] = tensors[-1].numpy()

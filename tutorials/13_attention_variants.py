@@ -30,6 +30,7 @@ from tir_schedules.attention_variants import (
     sliding_window,
     soft_cap,
 )
+from tir_schedules.llvm.stack_allocation import KERNEL_PIPELINE
 from tir_schedules.llvm.vector_math import lower_math
 
 TOKENS, HEADS, SIZE = 200, 4, 32
@@ -58,7 +59,9 @@ def expected(arrays: list[np.ndarray], rescore: Rescore, shown: np.ndarray | boo
 
 def run(scheduled: Scheduled, arrays: list[np.ndarray]) -> np.ndarray:
     func = lower_math(scheduled.func).with_attr("global_symbol", "main")
-    call = tvm.compile(tvm.IRModule({"main": func}), target=TARGET).jit()["main"]
+    call = tvm.compile(
+        tvm.IRModule({"main": func}), target=TARGET, tir_pipeline=KERNEL_PIPELINE
+    ).jit()["main"]
     out = tvm.runtime.tensor(np.full(arrays[0].shape, np.nan, "float32"))
     call(*(tvm.runtime.tensor(array) for array in [*arrays, SLOPES]), out)
     return out.numpy()

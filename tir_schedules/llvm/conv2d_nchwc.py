@@ -184,7 +184,6 @@ def _tile(sch: s_tir.Schedule, anchor: SBlockRV, epilogue: SBlockRV, machine: Ma
     task = sch.fuse(batch, part, panel)
     if work >= PARALLEL_FMAS and machine.cores > 1:
         sch.parallel(task)
-    sch.set_scope(anchor, 0, "global")
     sch.unroll(col)
     sch.unroll(row)
     sch.vectorize(lane)
@@ -203,7 +202,6 @@ def _tile(sch: s_tir.Schedule, anchor: SBlockRV, epilogue: SBlockRV, machine: Ma
         tile=tile,
         steps=steps[0],
         elements=points(extents(sch, [row, ci, ky, kx, *steps, lane])),
-        sums=points(extents(sch, [row, col, lane])),
         machine=machine,
     )
 

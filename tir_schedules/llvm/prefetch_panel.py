@@ -31,9 +31,6 @@ _LINE_BYTES = 64
 _FRACTION = 16
 # Panels of which one is in use and one on its way leave room in the second-level cache for rows.
 _PANELS_IN_CACHE = 3
-# Within a parallel loop, TVM keeps on the stack what is shorter than this. Of longer register tiles
-# LLVM cannot tell that no prefetch reads them, and stores them at each.
-_STACK_BYTES = 1024
 # Of a symbolic number of tiles, so many fetch a panel; the others find it there.
 _SYMBOLIC_TILES = 8
 
@@ -50,7 +47,6 @@ def mark_prefetch(
     tile: LoopRV,
     steps: LoopRV,
     elements: int,
-    sums: int,
     machine: Machine,
     symbolic: bool = False,
 ) -> None:
@@ -64,14 +60,12 @@ def mark_prefetch(
         tile: Loop over the row tiles that meet one panel.
         steps: Loop within it over reduction steps; each iteration fetches its share of lines.
         elements: Length of a panel of weights; the next one follows it in memory.
-        sums: Number of float32 sums in a register tile.
         machine: The processor with the cache.
         symbolic: Whether there may be fewer tiles than the loop over them says.
     """
     bits = DataType(sch.get(anchor).reads[-1].source.dtype).bits
     tiles = constant(sch.get(tile).extent)
-    in_registers = machine.cores == 1 or 4 * sums < _STACK_BYTES
-    if tiles != 1 and in_registers and fits_ahead(elements * bits // 8, machine):
+    if tiles != 1 and fits_ahead(elements * bits // 8, machine):
         most = _SYMBOLIC_TILES if symbolic or tiles is None else tiles
         sch.annotate(tile, _TILE, min(most, tiles or most))
         sch.annotate(steps, _STEPS, elements)

@@ -218,7 +218,6 @@ def register_tile(
     work = points([*extents(sch, [fused]), row_count, k_count, tile.cols])
     if work >= PARALLEL_FMAS and machine.cores > 1:
         sch.parallel(fused)
-    sch.set_scope(anchor, 0, "global")
     sch.unroll(unrolled)
     sch.unroll(row)
     sch.vectorize(lane)
@@ -235,7 +234,6 @@ def register_tile(
             tile=tiles,
             steps=step,
             elements=k_count * tile.cols,
-            sums=tile.rows * tile.cols,
             machine=machine,
             symbolic=row_count is None,
         )

@@ -123,7 +123,6 @@ def _products(sch: s_tir.Schedule, anchor: SBlockRV, machine: Machine) -> None:
         tile=group,
         steps=steps[0],
         elements=points(extents(sch, [row, ci, *steps, lane])),
-        sums=points(extents(sch, [row, col, lane])),
         machine=machine,
     )
 

@@ -17,6 +17,7 @@ from tvm import relax, tirx
 from relax_passes.pass_base import GraphPass, PassContext
 from relax_passes.pipeline import default_pipeline
 from relax_passes.schedule_kernels import is_scheduled, schedule_kernels
+from tir_schedules.llvm.stack_allocation import KERNEL_PIPELINE
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def _compiled(mod: tvm.IRModule, ctx: PassContext, kind: KernelKind) -> dict[tvm
     if new:
         target = ctx.target if kind.optimized else _without_optimizations(ctx.target)
         with tvm.transform.PassContext(config={"tirx.disable_assert": not kind.checked}):
-            library = tvm.compile(tvm.IRModule(new), target=target)
+            library = tvm.compile(tvm.IRModule(new), target=target, tir_pipeline=KERNEL_PIPELINE)
         _KEPT.append(library)
         for name in new:
             tvm_ffi.register_global_func(name, library[name], override=True)

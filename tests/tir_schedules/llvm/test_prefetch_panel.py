@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import product, takewhile
 
 import numpy as np
 import pytest
@@ -10,9 +10,10 @@ import tvm_ffi
 from tvm import te, tirx
 from tvm.ir import Call, TensorLoad
 from tvm.sym import Analyzer
+from tvm.target import Target
 from tvm.tirx import For, PrimFunc, Var
 
-from tests.tir_schedules.llvm.scheduled_kernel import AVX2, assembly, hot_loop, machine
+from tests.tir_schedules.llvm.scheduled_kernel import AVX2, AVX512, assembly, hot_loop, machine
 from tir_schedules.llvm import conv2d_nchwc, matmul
 from tir_schedules.llvm.prefetch_panel import fits_ahead
 from tir_schedules.llvm.winograd_conv2d import winograd_conv2d
@@ -22,9 +23,9 @@ from tir_schedules.rule import Rule
 LINE = 16
 
 
-def _matmul(rows: object, depth: int, columns: int) -> PrimFunc:
+def _matmul(rows: object, depth: int, columns: int, target: Target = AVX2) -> PrimFunc:
     x = te.placeholder((rows, depth), name="x")
-    packed = matmul.pack_weight(np.zeros((depth, columns), "float32"), machine(AVX2))
+    packed = matmul.pack_weight(np.zeros((depth, columns), "float32"), machine(target))
     p = te.placeholder(packed.shape, name="p")
     return te.create_prim_func([x, p, matmul.matmul_packed(x, p, columns)])
 
@@ -110,11 +111,24 @@ def test_a_panel_that_does_not_fit_is_not_fetched() -> None:
     assert "prefetch" not in scheduled.script()
 
 
-@pytest.mark.parametrize(("func", "rule"), [(_matmul(30, 64, 64), matmul.RULE)])
-def test_the_tile_stays_in_registers(func: PrimFunc, rule: Rule) -> None:
-    hot = hot_loop(assembly(func, rule), "vfmadd")
+def _stores(line: str) -> bool:
+    return line.startswith("vmov") and line.endswith(")")
+
+
+@pytest.mark.parametrize(
+    ("func", "rule", "target"),
+    [
+        (_matmul(30, 64, 64), matmul.RULE, AVX2),
+        (_matmul(60, 256, 256, AVX512), matmul.RULE, AVX512),  # parallel, tiles of 1.5 KiB
+    ],
+    ids=["one task", "parallel"],
+)
+def test_the_tile_stays_in_registers(func: PrimFunc, rule: Rule, target: Target) -> None:
+    asm = assembly(func, rule, target)
+    hot = list(takewhile(lambda line: line[0] != "j", hot_loop(asm, "vfmadd")))
     assert any("prefetcht1" in line for line in hot)
-    assert not [line for line in hot if "(%rsp)" in line]
+    assert not [line for line in hot if "(%rsp)" in line or _stores(line)]
+    assert ("TVMBackendParallelLaunch" in asm) == (target is AVX512)
 
 
 def test_rows_of_unknown_number() -> None:
