@@ -8,14 +8,12 @@ one on the stack stays in registers. Without the library, no allocation can fail
 
 from __future__ import annotations
 
-from math import prod
-
 import tvm
 import tvm_ffi
 from tvm import DataType, tirx
 from tvm.tirx import AllocBuffer
 
-from tir_schedules.blocks import constant
+from tir_schedules.blocks import constant, points
 
 # Pass it as `tir_pipeline` to `tvm.compile`.
 KERNEL_PIPELINE = "relaxc"
@@ -40,11 +38,10 @@ def allocate_on_stack(
 
 
 def _fits(buffer: tirx.Buffer) -> bool:
-    sizes = [constant(size) for size in buffer.shape]
-    if None in sizes:
-        return False
+    # One unknown size is enough for a length beyond any limit.
+    elements = points([constant(size) for size in buffer.shape], unknown=_MOST_BYTES + 1)
     element = DataType(str(buffer.dtype))
-    return 0 < prod(sizes) * element.lanes * element.bits <= 8 * _MOST_BYTES
+    return 0 < elements * element.lanes * element.bits <= 8 * _MOST_BYTES
 
 
 def _pipeline() -> tuple:
