@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
+import time
+from pathlib import Path
 
 import pytest
 import tvm_ffi
@@ -30,3 +34,21 @@ def test_the_number_can_change_and_is_kept_per_thread() -> None:
     worker.join()
     use_threads(2)  # nothing to do for this thread: its own pool still has two
     assert seen == [1] and active() == 2
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts tasks in /proc")
+def test_threads_that_end_leave_no_workers_behind() -> None:
+    """A worker that asks for work 300,000 times before it sees the end lives on for long."""
+    tasks = Path("/proc/self/task")
+    use_threads(2)
+    assert int(os.environ["TVM_THREAD_POOL_SPIN_COUNT"]) <= 20_000
+    before = len(list(tasks.iterdir()))
+    for _ in range(40):
+        caller = threading.Thread(target=use_threads, args=(2,))
+        caller.start()
+        caller.join()
+    # The last ones may still be ending; that takes some ms each.
+    end = time.monotonic() + 1
+    while len(list(tasks.iterdir())) > before and time.monotonic() < end:
+        time.sleep(0.01)
+    assert len(list(tasks.iterdir())) <= before
