@@ -20,6 +20,7 @@ from relaxc.errors import IncompatibleArtifact, InvalidInput
 from relaxc.pickled_model import model_from_bytes, model_to_bytes
 from relaxc.report import Report
 from relaxc.run_fault import run_error
+from relaxc.run_time_pool import CallSizes
 from relaxc.stored_elements import from_stored, to_stored
 from relaxc.thread_pool import use_threads
 
@@ -49,6 +50,7 @@ class CompiledModel:
         self._lock = threading.Lock()
         self._module: Any = None
         self._parameters: dict[str, Any] = {}
+        self._sizes = CallSizes(metadata.inputs, metadata.outputs, metadata.report)
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -147,6 +149,8 @@ class CompiledModel:
             from_stored(from_tensor(tensor, kind), kind, spec.dtype)
             for tensor, spec in zip([result] if single else result, self.outputs, strict=True)
         ]
+        if self._sizes.vary:
+            self._sizes.note(*found.values(), *(tuple(array.shape) for array in arrays))
         if bucket is not None:
             arrays = [crop(a, spec, found) for a, spec in zip(arrays, self.outputs, strict=True)]
         if bound is not None:

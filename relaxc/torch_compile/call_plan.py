@@ -11,6 +11,7 @@ from frontends.torch.captured_graph import Argument, Result
 from relaxc.bind_inputs import canonical
 from relaxc.compiled_model import CompiledModel
 from relaxc.run_fault import run_error
+from relaxc.run_time_pool import CallSizes
 from relaxc.thread_pool import use_threads
 from relaxc.torch_compile.held_parameters import HeldParameters, Read
 
@@ -55,6 +56,7 @@ class CallPlan:
         self._moving = [(s, read) for s, (_, read) in enumerate(readers) if s not in fixed]
         self._results = results
         self._single = len(model.outputs) == 1
+        self._sizes = CallSizes(model.inputs, model.outputs, model.report)
 
     def __call__(self, arguments: list[Any]) -> list[Any]:
         """Run the graph.
@@ -77,6 +79,8 @@ class CallPlan:
             raise run_error(fault, self.name) from fault
         outputs = [raw] if self._single else list(raw)
         outputs = [o if isinstance(o, torch.Tensor) else torch.from_dlpack(o) for o in outputs]
+        if self._sizes.vary:
+            self._sizes.note(*(tensor.shape for tensor in (*moving, *outputs)))
         return self._finish(given, _unshared(outputs, moving, taken))
 
     def _finish(self, given: list[Any], outputs: Sequence[torch.Tensor]) -> list[Any]:

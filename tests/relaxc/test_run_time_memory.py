@@ -13,7 +13,10 @@ import tvm
 from onnx import helper, numpy_helper
 
 import relaxc
+from frontends.imported_model import TensorSpec
 from relaxc.errors import InvalidInput
+from relaxc.report import Report
+from relaxc.run_time_pool import KEPT_SIZES, POOL, ROOM, CallSizes, RunTimePool, _resident_bytes
 
 WIDTH = 64
 
@@ -182,6 +185,29 @@ def test_repeated_runs_use_the_memory_of_the_first(model) -> None:
     assert len(set(runs[0])) >= 6
     for run in runs[4:]:
         assert set(run) <= known
+
+
+def test_the_pool_returns_what_past_sizes_asked_for(model) -> None:
+    """40 sizes of some 15 MB each: what eight of them ask for may stay."""
+    s = inputs(1)[1]
+    before = most = _resident_bytes() or 0
+    for k in range(40):
+        model(np.zeros((20_000 + 16 * k, WIDTH), "float32"), s)
+        most = max(most, _resident_bytes() or 0)
+    assert before and most - before < ROOM + (KEPT_SIZES + 4) * 16 * 2**20
+    assert len(POOL._sizes) <= KEPT_SIZES
+
+
+def test_models_of_one_size_are_not_watched(model) -> None:
+    fixed = TensorSpec("x", (3, 4), "float32")
+    inside = Report(metrics={"allocations_per_run": {"tensors of symbolic size": 2}})
+    assert model._sizes.vary
+    assert not CallSizes([fixed], [fixed], Report()).vary
+    # What only the data inside decides is seen by nothing but the number of calls.
+    hidden = CallSizes([fixed], [fixed], inside, pool := RunTimePool())
+    for _ in range(64):
+        hidden.note((3, 4))
+    assert hidden.vary and len(pool._sizes) == 4
 
 
 def test_loaded_models_share_their_weights(model, tmp_path: Path) -> None:
