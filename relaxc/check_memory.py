@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 import tvm
 from tvm import relax, tirx
 
-from relaxc.bind_inputs import kind_of, to_tensor
+from relaxc.bind_inputs import to_tensor
 from relaxc.errors import CompileError, InvalidInput
 from relaxc.random_inputs import random_inputs
+from relaxc.stored_elements import to_stored
 
 if TYPE_CHECKING:
     from relax_passes.pipeline import Pipeline
@@ -84,7 +85,10 @@ def check_memory(
     memory = Pipeline({"memory": pipeline.phases["memory"]})
     plain = memory.with_options("plan_memory", reuse=False, in_place=False)
     feeds = random_inputs(imported.inputs, seed=seed, dims=dims)
-    inputs = [to_tensor(array, kind_of(array), tvm.cpu()) for array in feeds.values()]
+    inputs = [
+        to_tensor(to_stored(feeds[spec.name], "numpy", spec.dtype), "numpy", tvm.cpu())
+        for spec in imported.inputs
+    ]
 
     traces, sizes = [], []
     for version in (plain, memory.with_options("plan_memory", poison=True)):

@@ -195,6 +195,10 @@ def run_explain(args: argparse.Namespace) -> int:
     """Print the report of a model, and write it where asked."""
     from rich.console import Console
 
+    if args.memory:
+        from relaxc.drawing.memory_picture import check_picture_path
+
+        check_picture_path(args.memory)
     if Path(args.model).suffix == ".so":
         import relaxc
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from frontends.imported_model import TensorSpec
+from frontends.storage_types import is_stored
 from relaxc.errors import InvalidInput
 
 DEFAULT_DIM = 4  # size of a symbolic dimension that the user gives no size for
@@ -18,7 +19,7 @@ def random_inputs(
     """Return one array per input.
 
     Floats are standard normal; integers are 0 or 1, which is a valid token, index, mask and
-    segment in every model; booleans are fair coins.
+    segment in every model; booleans are fair coins. Types that NumPy lacks are `ml_dtypes` arrays.
 
     Args:
         specs: Inputs of the model.
@@ -27,7 +28,7 @@ def random_inputs(
             like a batch takes 1.
 
     Raises:
-        InvalidInput: If a dtype has no NumPy counterpart.
+        InvalidInput: If a dtype has neither.
     """
     rng = np.random.default_rng(seed)
     sizes = dict(dims or {})
@@ -37,12 +38,23 @@ def random_inputs(
         if spec.dtype == "bool":
             arrays[spec.name] = rng.random(shape) < 0.5
         elif spec.dtype.startswith(("int", "uint")):
-            arrays[spec.name] = rng.integers(0, 2, shape).astype(spec.dtype)
-        elif spec.dtype in ("float16", "float32", "float64"):
-            arrays[spec.name] = rng.standard_normal(shape).astype(spec.dtype)
+            arrays[spec.name] = rng.integers(0, 2, shape).astype(_of(spec.dtype))
+        elif spec.dtype.startswith(("float", "bfloat")):
+            values = rng.standard_normal(shape)
+            unsigned = spec.dtype.startswith("float8_e8m0")
+            arrays[spec.name] = (np.abs(values) if unsigned else values).astype(_of(spec.dtype))
         else:
             raise InvalidInput(f"cannot make random values of type {spec.dtype}", tensor=spec.name)
     return arrays
+
+
+def _of(dtype: str) -> np.dtype:
+    """Return the dtype of that name, NumPy's own or one of `ml_dtypes`."""
+    if not is_stored(dtype) and dtype != "bfloat16":
+        return np.dtype(dtype)
+    import ml_dtypes
+
+    return np.dtype(getattr(ml_dtypes, dtype))
 
 
 def _size(dim: int | str, sizes: dict[str, int]) -> int:

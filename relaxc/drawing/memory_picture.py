@@ -73,6 +73,24 @@ def memory_svg(report: Report) -> str:
     )
 
 
+def check_picture_path(path: str | Path) -> None:
+    """Check, before anything is compiled for it, that a picture can be written to `path`.
+
+    Raises:
+        InvalidInput: If matplotlib is missing, it knows no format of that suffix, or there is no
+            such folder.
+    """
+    figure, suffix = _figure(), Path(path).suffix.removeprefix(".").lower()
+    known = figure.canvas.get_supported_filetypes()
+    if suffix not in known:
+        raise InvalidInput(
+            f"cannot write the picture: a file of a picture ends in one of .{', .'.join(known)}",
+            file=str(path),
+        )
+    if not Path(path).absolute().parent.is_dir():
+        raise InvalidInput("cannot write the picture: no such folder", file=str(path))
+
+
 def draw_memory(report: Report, path: str | Path) -> None:
     """Write the picture to a file whose suffix matplotlib knows, such as `.png`.
 
@@ -83,11 +101,7 @@ def draw_memory(report: Report, path: str | Path) -> None:
     buffers, peak = planned_buffers(report), report.arena_bytes or 0
     if not buffers or not peak:
         raise InvalidInput("there is no arena to draw: no intermediate has a static size")
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as fault:
-        raise InvalidInput("drawing needs matplotlib: pip install matplotlib") from fault
-    figure = Figure(figsize=(11, 6), layout="constrained")
+    figure = _figure()
     axes = figure.subplots()
     for number, buffer in enumerate(buffers):
         axes.broken_barh(
@@ -107,6 +121,14 @@ def draw_memory(report: Report, path: str | Path) -> None:
         figure.savefig(path)
     except (OSError, ValueError) as fault:
         raise InvalidInput(f"cannot write the picture: {fault}", file=str(path)) from fault
+
+
+def _figure() -> Any:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as fault:
+        raise InvalidInput("drawing needs matplotlib: pip install matplotlib") from fault
+    return Figure(figsize=(11, 6), layout="constrained")
 
 
 def _load(buffers: Sequence[dict[str, Any]]) -> tuple[list[int], list[float]]:

@@ -64,6 +64,20 @@ def test_random_inputs_repeat_and_share_symbolic_sizes() -> None:
     assert not np.array_equal(first["x"], other["x"])
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float8_e8m0fnu", "int4"])
+def test_types_that_numpy_lacks_have_random_values(dtype: str) -> None:
+    (value,) = random_inputs([TensorSpec("x", (50,), dtype)]).values()
+    assert str(value.dtype) == dtype
+    assert len(np.unique(value.astype("float32"))) > 1
+    assert relative_error(value, value).relative == 0
+
+
+def test_close_values_of_bfloat16_are_close() -> None:
+    (value,) = random_inputs([TensorSpec("x", (50,), "bfloat16")]).values()
+    error = relative_error((value * 1.01).astype(value.dtype), value).relative
+    assert 0 < error < 0.02
+
+
 def test_types_without_random_values() -> None:
-    with pytest.raises(InvalidInput, match="bfloat16"):
-        random_inputs([TensorSpec("x", (2,), "bfloat16")])
+    with pytest.raises(InvalidInput, match="complex64"):
+        random_inputs([TensorSpec("x", (2,), "complex64")])

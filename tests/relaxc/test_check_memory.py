@@ -51,6 +51,22 @@ def test_a_scalar_input_stays_one() -> None:
     assert check_memory(helper.make_model(graph, ir_version=10), threads=1).agrees
 
 
+def test_types_that_numpy_lacks_are_checked() -> None:
+    nodes = [
+        helper.make_node("Add", ["x", "x"], ["a"]),
+        helper.make_node("Transpose", ["a"], ["b"]),
+        helper.make_node("MatMul", ["b", "x"], ["c"]),
+        helper.make_node("Cast", ["s"], ["t"], to=onnx.TensorProto.BFLOAT16),
+        helper.make_node("Mul", ["c", "t"], ["y"]),
+    ]
+    kinds = {"x": onnx.TensorProto.BFLOAT16, "s": onnx.TensorProto.FLOAT8E4M3FN}
+    tensors = [helper.make_tensor_value_info(n, k, [4, 4]) for n, k in kinds.items()]
+    result = helper.make_tensor_value_info("y", onnx.TensorProto.BFLOAT16, [4, 4])
+    graph = helper.make_graph(nodes, "half", tensors, [result])
+    found = check_memory(helper.make_model(graph, ir_version=10), threads=1)
+    assert found.agrees and found.kernel_calls, found.difference
+
+
 def test_reuse_and_poison_change_no_bit(path: Path) -> None:
     found = check_memory(path, threads=1)
     assert found.agrees, found.difference

@@ -71,6 +71,18 @@ def test_command_line_compares_planners(path: Path, tmp_path: Path, capsys) -> N
     assert picture.stat().st_size > 1000
 
 
+@pytest.mark.parametrize(
+    ("name", "text"), [("out.xyz", "ends in one of"), ("none/out.png", "no such folder")]
+)
+def test_a_picture_that_cannot_be_written_is_refused_before_compiling(
+    path: Path, tmp_path: Path, capsys, monkeypatch, name: str, text: str
+) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr(relaxc, "compile", lambda *_, **__: pytest.fail("it was compiled"))
+    assert main(["explain", str(path), "--memory", str(tmp_path / name)]) == 2
+    assert text in capsys.readouterr().err
+
+
 def test_onnxruntime_states_its_arena(path: Path, report) -> None:
     pytest.importorskip("onnxruntime")
     x = np.zeros((SIZE, SIZE), "float32")
