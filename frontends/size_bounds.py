@@ -1,4 +1,4 @@
-"""Upper bounds that a user promises for symbolic dimensions: `"batch<=32"`."""
+"""Bounds that a user promises for symbolic dimensions: `"batch<=32"`, `Dim("n", min=3, max=9)`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Mapping
 
 import tvm
 
-# Attribute of `main`: the greatest size of each symbol by its name; TVM's own planner reads it too.
+# Attributes of `main`: the greatest and the least size of symbols by their names; TVM's own planner
+# reads them too.
 UPPER_BOUNDS = "tir_var_upper_bound"
+LOWER_BOUNDS = "tir_var_lower_bound"
 
 
 def split_bound(text: str) -> tuple[str, int | None]:
@@ -31,10 +33,22 @@ def split_bound(text: str) -> tuple[str, int | None]:
     return name.strip(), int(bound)
 
 
-def promise(mod: tvm.IRModule, bounds: Mapping[str, int]) -> tvm.IRModule:
-    """Return `mod` with the upper bounds of symbols, by name, noted on its function `main`."""
-    if not bounds:
+def promise(
+    mod: tvm.IRModule, upper: Mapping[str, int], lower: Mapping[str, int] | None = None
+) -> tvm.IRModule:
+    """Return `mod` with the bounds of symbols, by name, noted on its function `main`."""
+    noted = {UPPER_BOUNDS: dict(upper), LOWER_BOUNDS: dict(lower or {})}
+    attrs = {name: bounds for name, bounds in noted.items() if bounds}
+    if not attrs:
         return mod
     main = mod.get_global_var("main")
-    functions = {**mod.functions, main: mod["main"].with_attr(UPPER_BOUNDS, dict(bounds))}
+    functions = {**mod.functions, main: mod["main"].with_attrs(attrs)}
     return tvm.IRModule(functions, attrs=mod.attrs)
+
+
+def promised_ranges(mod: tvm.IRModule) -> dict[str, tuple[int, int | None]]:
+    """Return the least and the greatest size (None: no bound) of symbols with a promised bound."""
+    attrs = mod["main"].attrs or {}
+    lower, upper = ({str(n): int(b) for n, b in (attrs.get(k) or {}).items()} for k in
+                    (LOWER_BOUNDS, UPPER_BOUNDS))  # fmt: skip
+    return {name: (lower.get(name, 0), upper.get(name)) for name in sorted({*lower, *upper})}

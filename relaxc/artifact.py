@@ -22,7 +22,7 @@ import tempfile
 import threading
 import weakref
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -57,7 +57,8 @@ class Metadata:
 
     `target` is TVM's target dict, `cpu_features` are LLVM's names of the instruction sets the
     code may use (empty for other targets), `tvm_version` and `relaxc_version` wrote the file,
-    `buckets` are the sizes that it holds versions of the model for.
+    `buckets` are the sizes that it holds versions of the model for, `ranges` the least and the
+    greatest size (None: no bound) that were promised for symbolic dimensions, by name.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -69,6 +70,7 @@ class Metadata:
     relaxc_version: str
     report: Report
     buckets: Buckets = Buckets()
+    ranges: dict[str, tuple[int, int | None]] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
         """Return the metadata as UTF-8 JSON."""
@@ -92,6 +94,8 @@ class Metadata:
         fields["cpu_features"] = tuple(fields["cpu_features"])
         fields["report"] = Report.from_dict(fields["report"])
         fields["buckets"] = Buckets.from_json(fields["buckets"])
+        ranges = fields.get("ranges", {})  # older files have none
+        fields["ranges"] = {name: (least, most) for name, (least, most) in ranges.items()}
         return Metadata(**fields)
 
 

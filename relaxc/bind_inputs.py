@@ -105,6 +105,27 @@ def check_input(spec: TensorSpec, value: Any, sizes: dict[str, tuple[int, str]])
                 raise fail(f"wrong shape ({dim} is {first} in {owner!r})")
 
 
+def check_ranges(
+    ranges: Mapping[str, tuple[int, int | None]], sizes: Mapping[str, tuple[int, str]]
+) -> None:
+    """Check the sizes of a call against the bounds that were promised for them.
+
+    Args:
+        ranges: The least and the greatest size of symbolic dimensions, by name; None: no bound.
+        sizes: What `check_input` has found.
+
+    Raises:
+        InvalidInput: Naming the input, the size and its bound.
+    """
+    for name, (least, most) in ranges.items():
+        size, owner = sizes.get(name, (least, ""))
+        if size < least or (most is not None and size > most):
+            side = f"below its lower bound of {least}"
+            if size >= least:
+                side = f"above its upper bound of {most}"
+            raise InvalidInput(f"input {owner!r}: the size {name} is {size}, {side}", tensor=owner)
+
+
 def to_tensor(value: Any, kind: str, device: Any) -> Any:
     """Return `value` as a TVM tensor on `device`: contiguous, aligned, without a copy if it is."""
     if kind == "torch":

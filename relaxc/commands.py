@@ -227,7 +227,7 @@ def _explain_memory(args: argparse.Namespace, report: Report) -> None:
 
 
 def _onnxruntime_arena(args: argparse.Namespace) -> int | None:
-    """Measure ONNX Runtime's arena; None where the model is no ONNX file, or it is not there."""
+    """Measure ONNX Runtime's arena; None where it is not there, or cannot run the model."""
     from importlib.util import find_spec
 
     if Path(args.model).suffix == ".so" or find_spec("onnxruntime") is None:
@@ -237,7 +237,11 @@ def _onnxruntime_arena(args: argparse.Namespace) -> int | None:
     from relaxc.random_inputs import random_inputs
 
     specs = import_source(args.model, dynamic_shapes=_parse_shapes(args.shape) or None).inputs
-    return onnxruntime_arena_bytes(args.model, random_inputs(specs))
+    try:
+        return onnxruntime_arena_bytes(args.model, random_inputs(specs))
+    except InvalidInput as fault:
+        print(f"the arena of ONNX Runtime is not measured: {fault.message}")
+        return None
 
 
 def run_opt(args: argparse.Namespace) -> int:

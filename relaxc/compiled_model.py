@@ -12,7 +12,14 @@ from tvm import relax
 
 from frontends.imported_model import TensorSpec
 from relaxc.artifact import Metadata, check_cpu, save_artifact
-from relaxc.bind_inputs import check_input, from_tensor, kind_of, order_arguments, to_tensor
+from relaxc.bind_inputs import (
+    check_input,
+    check_ranges,
+    from_tensor,
+    kind_of,
+    order_arguments,
+    to_tensor,
+)
 from relaxc.bound_outputs import BoundOutputs
 from relaxc.bound_parameters import BoundParameter, bound_parameters
 from relaxc.buckets import Buckets, crop, entry_name, pad
@@ -123,6 +130,7 @@ class CompiledModel:
             except InvalidInput as fault:
                 raise InvalidInput(f"input {spec.name!r}: {fault.message}") from None
             check_input(spec, value, sizes)
+        check_ranges(self._metadata.ranges, sizes)
         kind = _output_kind(kinds)
         found = {name: size for name, (size, _) in sizes.items()}
         bound: BoundOutputs | None = getattr(self._local, "bound", None)

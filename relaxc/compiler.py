@@ -17,6 +17,7 @@ import tvm
 from tvm.target import Target
 
 from frontends.imported_model import ImportedModel, TensorSpec
+from frontends.size_bounds import promised_ranges
 from relaxc.artifact import Metadata, installed_tvm_version, isa_features
 from relaxc.buckets import Buckets, entry_name, fix_sizes, name_buckets, split_buckets
 from relaxc.compiled_model import CompiledModel
@@ -235,6 +236,7 @@ class _Job:
             relaxc_version=relaxc.__version__,
             report=report,
             buckets=buckets,
+            ranges=promised_ranges(imported.module),
         )
         return CompiledModel(executable, metadata)
 

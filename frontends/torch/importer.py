@@ -74,7 +74,8 @@ class _Program:
             return [walk.tensor(node) for _, node in results]
 
         module = build_main(block, [var for var, _ in everything], emit)
-        module = promise(module, self.symbols.upper_bounds(self.program.range_constraints))
+        ranges, symbols = self.program.range_constraints, self.symbols
+        module = promise(module, symbols.upper_bounds(ranges), symbols.lower_bounds(ranges))
         outputs = tuple(self._spec(name, node.meta["val"]) for name, node in results)
         specs = tuple(spec for _, spec in everything)
         return ImportedModel(module, specs, outputs, source)

@@ -19,6 +19,8 @@ Size: TypeAlias = "int | tvm.ir.Expr"
 
 _UNBOUNDED = 1 << 40  # torch writes sizes near 2^63 where it means that there is no bound
 
+_TRACED = 2  # the least size that torch tells from 0 and 1
+
 # SymPy and torch name their functions by class; the classes in torch.utils._sympy are private.
 _BINARY = {
     "FloorDiv": tirx.floordiv,
@@ -107,6 +109,23 @@ class SymbolTable:
             if str(symbol) in self._variables
             and str(found.upper).isdecimal()
             and int(found.upper) < _UNBOUNDED
+        }
+
+    def lower_bounds(self, ranges: Mapping[Any, Any]) -> dict[str, int]:
+        """Return the least size of each symbol, by the user's name, where there is one.
+
+        As torch does when it runs an exported program: up to 2 it says nothing, for torch takes a
+        size of 0 or 1 apart from all others when it traces.
+
+        Args:
+            ranges: The exported program's `range_constraints`.
+        """
+        return {
+            str(self._variables[str(symbol)].name): int(found.lower)
+            for symbol, found in ranges.items()
+            if str(symbol) in self._variables
+            and str(found.lower).isdecimal()
+            and int(found.lower) > _TRACED
         }
 
     def size(self, value: Any) -> Size:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import tvm
 from onnx import TensorProto, helper, numpy_helper
 from tvm import relax, tirx
 
@@ -17,7 +18,7 @@ from relax_passes.memory.verify_offsets import OverlapError
 from relax_passes.memory.verify_plan import verify_plan
 from relax_passes.pipeline import default_pipeline
 from relaxc.cli import main
-from relaxc.errors import InvalidInput, RunError
+from relaxc.errors import InvalidInput
 from tests.relax_passes.memory.test_planted_bugs import F32, Planned
 
 WIDTH = 16
@@ -88,10 +89,16 @@ def test_any_size_up_to_the_bound_runs(bounded, count: int) -> None:
     np.testing.assert_allclose(bounded(x), expected(x), rtol=1e-4, atol=1e-5)
 
 
-def test_a_size_above_the_bound_is_a_run_error(bounded) -> None:
-    with pytest.raises(RunError, match="size n is above its upper bound of 32") as caught:
-        bounded(rows(33))
-    assert "'x'" in str(caught.value)
+def test_a_size_above_the_bound_is_refused(bounded, tmp_path: Path) -> None:
+    for model in (bounded, relaxc.load(bounded.save(tmp_path / "m.so"))):
+        with pytest.raises(
+            InvalidInput, match="'x': the size n is 33, above its upper bound of 32"
+        ):
+            model(rows(33))
+    # Who calls the entry point unchecked is stopped by the kernel that guards the arena.
+    main, _ = bounded.entry()
+    with pytest.raises(Exception, match="size n is above its upper bound of 32"):
+        main(tvm.runtime.tensor(rows(33)))
     np.testing.assert_allclose(bounded(rows(5)), expected(rows(5)), rtol=1e-4, atol=1e-5)
 
 
@@ -120,10 +127,13 @@ def test_all_kinds_live_in_one_function() -> None:
 
 
 def test_a_lower_bound_alone_plans_nothing() -> None:
-    """P7: torch's Dim(min=4) says nothing of how large a size may become."""
+    """P7: torch's Dim(min=4) says nothing of how large a size may become. Both are promises."""
     torch = pytest.importorskip("torch")
     layer = torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.Softmax(0))
-    for dim, arenas in ((torch.export.Dim("n", min=4), 0), (torch.export.Dim("n", max=64), 1)):
+    for dim, arenas, wrong, text in (
+        (torch.export.Dim("n", min=4), 0, 3, "the size n is 3, below its lower bound of 4"),
+        (torch.export.Dim("n", max=64), 1, 65, "the size n is 65, above its upper bound of 64"),
+    ):
         module = torch.nn.Sequential(layer, layer).eval()
         example = (torch.zeros(5, WIDTH),)
         model = compiled(module, example_inputs=example, dynamic_shapes=({0: dim},))
@@ -132,6 +142,8 @@ def test_a_lower_bound_alone_plans_nothing() -> None:
         np.testing.assert_allclose(
             model(x).numpy(), module(x).detach().numpy(), rtol=1e-4, atol=1e-5
         )
+        with pytest.raises(InvalidInput, match=text):
+            model(torch.from_numpy(rows(wrong)))
 
 
 @pytest.mark.parametrize(
@@ -156,7 +168,7 @@ def test_the_command_line_takes_bounds(tmp_path: Path) -> None:
     assert main(["compile", *paths, "--shape", "x=n<=8,", "--threads", "1"]) == 0
     model = relaxc.load(tmp_path / "m.so")
     np.testing.assert_allclose(model(rows(8)), expected(rows(8), 1), rtol=1e-4, atol=1e-5)
-    with pytest.raises(RunError, match="upper bound of 8"):
+    with pytest.raises(InvalidInput, match="upper bound of 8"):
         model(rows(9))
 
 
