@@ -181,9 +181,9 @@ def dim_name(dim: Dim) -> int | str:
         return int(dim)
     if isinstance(dim, tirx.Var):
         return str(dim.name)
-    return plain_integers(str(dim))
+    return plain_text(str(dim))
 
 
-def plain_integers(text: str) -> str:
-    """Return what TVM prints with plain numbers where it names their dtype: T.int64(2) is 2."""
-    return re.sub(r"T\.int64\((-?\d+)\)", r"\1", text)
+def plain_text(text: str) -> str:
+    """Return what TVM prints as a reader writes it: max(n, 2) for T.max(n, T.int64(2))."""
+    return re.sub(r"\bT\.(?=\w+\()", "", re.sub(r"T\.int64\((-?\d+)\)", r"\1", text))

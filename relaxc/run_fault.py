@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import relax_passes.memory.size_fault  # noqa: F401 - what compiled checks of sizes call
 from relaxc.errors import RunError
 
 # How kernels name the place of a fault: "... (tensor 'y')", "... (node 'n', tensor 'y')".

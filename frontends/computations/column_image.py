@@ -15,21 +15,21 @@ def columns_to_image(
     x: te.Tensor,
     image: Sequence[Any],
     block: Sequence[Any],
+    counts: Sequence[Any],
     strides: Sequence[int],
     dilations: Sequence[int],
     begin: Sequence[int],
-    end: Sequence[int],
 ) -> te.Tensor:
     """Return the sum, at each pixel, of the block elements that lie on it.
 
     Args:
         x: (n, c * elements of a block, number of blocks).
         image: The r sizes of the result.
-        block: The r sizes of a block.
+        block: The r sizes of a block, at least 1.
+        counts: How many blocks there are along each axis of the padded image.
         strides: Steps between blocks.
         dilations: Steps between the elements of a block.
         begin: Padding before the image.
-        end: Padding after it.
 
     Returns:
         (n, c, *image) of the dtype of `x`.
@@ -38,15 +38,7 @@ def columns_to_image(
     dtype = str(x.dtype)
     wide = wide_float(dtype) if "float" in dtype else dtype
     elements = product(block)
-    channels = tirx.floordiv(index(x.shape[1]), elements)
-    blocks = [
-        tirx.floordiv(
-            index(image[a]) + begin[a] + end[a] - dilations[a] * (index(block[a]) - 1) - 1,
-            strides[a],
-        )
-        + 1
-        for a in range(rank)
-    ]
+    channels = tirx.floordiv(index(x.shape[1]), tirx.max(elements, 1))
     axes = [te.reduce_axis((0, index(block[a])), f"k{a}") for a in range(rank)]
 
     def total(n: Any, c: Any, *pixel: Any) -> Any:
@@ -54,9 +46,9 @@ def columns_to_image(
         for a in range(rank):
             reach = pixel[a] + begin[a] - axes[a] * dilations[a]
             place = tirx.floordiv(reach, strides[a])
-            inside += [reach >= 0, place < blocks[a], tirx.floormod(reach, strides[a]) == 0]
+            inside += [reach >= 0, place < index(counts[a]), tirx.floormod(reach, strides[a]) == 0]
             element = element * index(block[a]) + axes[a]
-            column = column * blocks[a] + place
+            column = column * index(counts[a]) + place
         value = tirx.if_then_else(
             tirx.all(*inside),
             x(n, c * elements + element, column).astype(wide),

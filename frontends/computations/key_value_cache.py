@@ -30,8 +30,10 @@ def filled_before(valid: te.Tensor, sizes: tuple[Any, Any, Any]) -> te.Tensor:
 
 
 def positions(before: te.Tensor, fresh: Any) -> te.Tensor:
-    """Return the position of each new token, (batch, fresh) of int64."""
-    return te.compute((before.shape[0], fresh), lambda b, s: before(b) + s, name="positions")
+    """Return the position of each new token, (batch, fresh) of int64; of padding, at least 0."""
+    return te.compute(
+        (before.shape[0], fresh), lambda b, s: tirx.max(before(b) + s, 0), name="positions"
+    )
 
 
 def updated(past: te.Tensor | None, new: te.Tensor, before: te.Tensor, capacity: Any) -> te.Tensor:

@@ -7,8 +7,10 @@ from typing import Any
 
 from tvm import te, tirx
 
-from frontends.computations.kernel import Scalar, as_dtype, index, kernel, serial
+from frontends.computations.kernel import Scalar, as_dtype, index, kernel, serial, when
 from frontends.computations.resample_tables import CEIL_WHERE_SHRINKING, Mode
+
+NO_SIZE = -1  # a size that cannot be
 
 
 def _number(value: float) -> Any:
@@ -215,12 +217,18 @@ def summing_dtype(dtype: str) -> str:
 
 
 def scaled_sizes(scales: te.Tensor, lengths: Sequence[Any]) -> te.Tensor:
-    """Return floor(length * scale), taken in float32, for each axis: int64 (axes,)."""
+    """Return floor(length * scale), taken in float32, for each axis: int64 (axes,).
+
+    A scale that is not positive, a NaN too, gives `NO_SIZE`; a size beyond any tensor's, 2^60.
+    """
 
     def body(ins: list[Any], outs: list[Any]) -> None:
         for place, length in enumerate(lengths):
             scale = ins[0][place].astype("float32")
-            outs[0][place] = tirx.floor(as_dtype(index(length), "float32") * scale).astype("int64")
+            size = tirx.floor(as_dtype(index(length), "float32") * scale)
+            outs[0][place] = index(NO_SIZE)
+            with when(scale > tirx.const(0, "float32")):
+                outs[0][place] = tirx.min(size, tirx.const(2.0**60, "float32")).astype("int64")
 
     return kernel([scales], [((len(lengths),), "int64")], body, "scaled_sizes")[0]
 

@@ -13,6 +13,7 @@ from tvm import te, tirx
 
 from frontends.computations.kernel import Scalar, index, kernel, product, serial, when
 
+NOTHING_LEFT = -(2**61)  # a size that cannot be
 _CROP_ALL = -(2**60)  # more than any tensor has on an axis
 Dim = Any  # an integer or a TIR expression
 
@@ -111,16 +112,22 @@ def pads_of_all_axes(pads: te.Tensor, axes: te.Tensor, rank: int) -> te.Tensor:
     return kernel([pads, axes], [((2 * rank,), "int64")], body, "pads_of_all_axes")[0]
 
 
-def padded_dims(pads: te.Tensor, have: Sequence[Dim]) -> te.Tensor:
+def padded_dims(pads: te.Tensor, have: Sequence[Dim], *, continued: bool) -> te.Tensor:
     """Return the shape of a padded tensor; `pads` (int64[2 * rank]) may be negative.
 
-    A size is negative where more is cropped than there is.
+    A size is negative where more is cropped than there is. If what is left is `continued`, the size
+    of an axis that would grow from nothing is `NOTHING_LEFT`.
     """
     rank = len(have)
 
     def body(ins: list[Any], outs: list[Any]) -> None:
         for place, dim in enumerate(have):
-            outs[0][place] = index(ins[0][place]) + index(dim) + index(ins[0][rank + place])
+            before, after = (Scalar(index(ins[0][p])) for p in (place, rank + place))
+            outs[0][place] = before() + index(dim) + after()
+            if continued:
+                left = index(dim) + tirx.min(before(), 0) + tirx.min(after(), 0)
+                with when(tirx.all(left < 1, outs[0][place] > 0)):
+                    outs[0][place] = index(NOTHING_LEFT)
 
     return kernel([pads], [((rank,), "int64")], body, "padded_dims")[0]
 

@@ -12,7 +12,7 @@ from frontends.computations.kernel import Scalar, index, kernel, serial, when
 # A longer step selects one element, as this one does, and -(-(2**63)) is no int64.
 _LONGEST = 2**47
 # A count that whoever reads it as a size refuses.
-_INVALID = -1
+INVALID = -1
 
 
 def plan_slice(
@@ -25,7 +25,7 @@ def plan_slice(
     """Return count, first index and step of each axis: three int64[rank].
 
     Bounds may count from the end and lie outside; they are clamped as ONNX's Slice says. A step of
-    0 and an axis that does not exist give a count of -1.
+    0 and an axis that does not exist give a count of `INVALID`.
 
     Args:
         starts: [k], first indices.
@@ -65,9 +65,9 @@ def plan_slice(
                 firsts[chosen()] = first()
                 strides[chosen()] = step()
                 with when(step() == 0):
-                    counts[chosen()] = index(_INVALID)
+                    counts[chosen()] = index(INVALID)
             with when(tirx.any(chosen() < 0, chosen() >= rank)):
-                counts[0] = index(_INVALID)
+                counts[0] = index(INVALID)
 
     shapes = [((rank,), "int64")] * 3
     return list(kernel(given, shapes, body, "plan_slice"))

@@ -42,10 +42,16 @@ def indices_within(op: Op, place: int, sizes: Sequence[Dim]) -> relax.Expr:
     return op.x(place)
 
 
-def checked(op: Op, x: relax.Expr, sizes: Sequence[Dim], name: str) -> relax.Expr:
-    """Return the indices `x` counted from the front; `name` is what an error calls them."""
+def checked(
+    op: Op, x: relax.Expr, sizes: Sequence[Dim], name: str, *, from_back: bool = True
+) -> relax.Expr:
+    """Return the indices `x` counted from the front; `name` is what an error calls them.
+
+    With `from_back`, negative ones count from the end of their axis.
+    """
     shown = ", ".join(str(dim_name(size)) for size in sizes)
-    return _checked(op, x, sizes, f"an index is out of range for axes of size {shown}", name)
+    fault = f"an index is out of range for axes of size {shown}"
+    return _checked(op, x, sizes, fault, name, from_back=from_back)
 
 
 def at_most(op: Op, place: int, most: Dim, what: str) -> relax.Expr:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from frontends.dims import plain_integers
+from frontends.dims import plain_text
 
 # Relax prints the whole record of the operator, or a module's script, before it comes to the point.
 _PREFIX = re.compile(
@@ -14,4 +14,4 @@ _PREFIX = re.compile(
 
 def plain_reason(line: str) -> str:
     """Return the line of an error of Relax's type deduction from where it names the fault."""
-    return plain_integers(_PREFIX.sub("", line)).strip().rstrip(".")
+    return plain_text(_PREFIX.sub("", line)).strip().rstrip(".")

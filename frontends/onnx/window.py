@@ -1,80 +1,20 @@
-"""Sizes of sliding windows: explicit and automatic padding, output lengths (ONNX Conv and Pool)."""
+"""Explicit and automatic padding of the sliding windows of Conv and Pool."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tvm import tirx
 
-from frontends.dims import Dim, DimArithmetic, all_static, is_static, prim
+from frontends.dims import Dim, DimArithmetic, is_static
 from frontends.errors import InvalidModel
 from frontends.onnx.op import Op
 from frontends.onnx.operators.run_time_size import read_sizes
 from frontends.onnx.value import Value, dim_array
+from frontends.sliding_window import Window
 
 
-@dataclass(frozen=True)
-class Window:
-    """A window over the spatial axes, one entry an axis; padding may be symbolic."""
-
-    kernel: tuple[int, ...]
-    strides: tuple[int, ...]
-    dilations: tuple[int, ...]
-    begin: tuple[Dim, ...]
-    end: tuple[Dim, ...]
-    automatic: bool = False
-
-    @property
-    def padding(self) -> list[int]:
-        """Return the padding, which must be static, as Relax wants it: begins, then ends."""
-        return [int(width) for width in (*self.begin, *self.end)]
-
-    @property
-    def is_static(self) -> bool:
-        """Tell whether the padding is known now."""
-        return all_static((*self.begin, *self.end))
-
-    def extent(self, axis: int) -> int:
-        """Return how many elements the dilated kernel spans."""
-        return (self.kernel[axis] - 1) * self.dilations[axis] + 1
-
-    def outputs(
-        self, arithmetic: DimArithmetic, spatial: tuple[Dim, ...], *, ceil: bool = False
-    ) -> tuple[Dim, ...]:
-        """Return the number of windows along each axis.
-
-        Args:
-            arithmetic: Arithmetic on symbolic sizes.
-            spatial: The input's sizes.
-            ceil: Count a last window that is cut off, unless it starts in the end padding. The
-                specification defines automatic padding so that this changes nothing.
-
-        Raises:
-            InvalidModel: If no window fits an axis of known size. Where only a run knows the size,
-                the result is empty, or of a negative size and refused.
-        """
-        sizes = []
-        for axis, length in enumerate(spatial):
-            stride = self.strides[axis]
-            room = length + self.begin[axis] + self.end[axis] - self.extent(axis)
-            if ceil and not self.automatic:
-                count = floordiv(arithmetic, arithmetic.simplify(room + stride - 1), stride) + 1
-                starts = arithmetic.truncdiv(length + self.begin[axis] + stride - 1, stride)
-                count = arithmetic.minimum(arithmetic.simplify(count), starts)
-            else:
-                count = floordiv(arithmetic, arithmetic.simplify(room), stride) + 1
-            count = arithmetic.simplify(count)
-            if is_static(count) and count < 1:
-                raise InvalidModel(
-                    f"a window of {self.extent(axis)} does not fit spatial axis {axis} of {length}"
-                    f" with padding {self.begin[axis]} and {self.end[axis]}"
-                )
-            sizes.append(count)
-        return tuple(sizes)
-
-
-def read_window(op: Op, kernel: tuple[int, ...], spatial: tuple[Dim, ...]) -> Window:
+def read_window(op: Op, kernel: tuple[Dim, ...], spatial: tuple[Dim, ...]) -> Window:
     """Read strides, dilations and pads of a node, and resolve `auto_pad`."""
     rank = len(kernel)
     strides = tuple(op.attr("strides") or [1] * rank)
@@ -85,7 +25,8 @@ def read_window(op: Op, kernel: tuple[int, ...], spatial: tuple[Dim, ...]) -> Wi
         raise InvalidModel("strides, dilations, pads and the kernel differ in rank")
     if len(spatial) != rank:
         raise InvalidModel(f"a kernel of rank {rank} over {len(spatial)} spatial axes")
-    if min((*kernel, *strides, *dilations), default=1) < 1:
+    known = [size for size in kernel if is_static(size)]
+    if min((*known, *strides, *dilations), default=1) < 1:
         raise InvalidModel("strides, dilations and kernel sizes must be positive")
     if auto in ("SAME_UPPER", "SAME_LOWER"):
         for axis in range(rank):
@@ -104,20 +45,13 @@ def read_window(op: Op, kernel: tuple[int, ...], spatial: tuple[Dim, ...]) -> Wi
     return Window(tuple(kernel), strides, dilations, begin, end, auto != "NOTSET")
 
 
-def same_padding(arithmetic: DimArithmetic, length: Dim, extent: int, stride: int) -> Dim:
+def same_padding(arithmetic: DimArithmetic, length: Dim, extent: Dim, stride: int) -> Dim:
     """Return the padding of one axis that makes the output ceil(length / stride) long."""
     if stride == 1:
-        return max(extent - 1, 0)
+        return extent - 1
     outputs = arithmetic.truncdiv(length + stride - 1, stride)
     needed = arithmetic.simplify((outputs - 1) * stride + extent - length)
     return arithmetic.maximum(needed, 0)
-
-
-def floordiv(arithmetic: DimArithmetic, left: Dim, right: int) -> Dim:
-    """Divide rounding down, as Relax deduces the sizes of its own operators."""
-    if is_static(left):
-        return int(left) // right
-    return arithmetic.simplify(tirx.floordiv(prim(left), prim(right)))
 
 
 def named_sizes(op: Op, dims: Sequence[Dim]) -> list[Dim]:

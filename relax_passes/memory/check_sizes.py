@@ -3,12 +3,12 @@
 A few bytes of input can ask for 2^62 elements, or for sizes that contradict each other. All that
 must hold of the sizes of a function is checked where the last of them becomes known: one kernel
 call at its entry, and one after each place where sizes are read from data. It raises an error with
-a text of its own, and costs less than a microsecond.
+the sizes of the call and where they come from, and costs less than a microsecond.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import tvm
 from tvm import relax, tirx
@@ -23,6 +23,8 @@ from relax_passes.memory.size_conditions import (
     is_statement,
     promised_bounds,
 )
+from relax_passes.memory.size_fault import SIZE_FAULT
+from relax_passes.memory.size_origins import size_origins
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.schedule_kernels import SCHEDULED
 
@@ -96,10 +98,11 @@ def _insert(
     builder: relax.BlockBuilder,
 ) -> relax.Function:
     """Return the function with a checking kernel called at each place, restated casts as views."""
+    origins = size_origins(func)
 
     def check(conditions: list[Condition]) -> relax.Binding:
         symbols = sorted({s for c in conditions for s in c.symbols}, key=lambda s: str(s.name))
-        callee = builder.add_func(_kernel(conditions, symbols), NAME)
+        callee = builder.add_func(_kernel(conditions, symbols, origins), NAME)
         call = builder.normalize(relax.Call(callee, symbols))
         return relax.VarBinding(relax.Var("_", call.ty), call)
 
@@ -158,13 +161,18 @@ def _restated(
     return {cast.var for cast in casts if is_restated(cast)}
 
 
-def _kernel(conditions: Sequence[Condition], symbols: Sequence[tirx.Var]) -> tirx.PrimFunc:
+def _kernel(
+    conditions: Sequence[Condition],
+    symbols: Sequence[tirx.Var],
+    origins: Mapping[tirx.Var, str],
+) -> tirx.PrimFunc:
     """Return a function of sizes that raises an error where a condition does not hold."""
     with IRBuilder() as builder:
         with T.attr(0, NAME, StringImm("conditions")):  # one parent for several statements
             for each in conditions:
-                with T.Assert(each.holds, each.message, "ValueError"):
-                    T.evaluate(0)
+                with T.If(tirx.Not(each.holds)), T.Then():
+                    message, sizes = each.message(origins)
+                    T.evaluate(tirx.call_packed(SIZE_FAULT, message, *sizes))
         func = tirx.PrimFunc(list(symbols), builder.get())
     func = func.with_attr({SCHEDULED: 1, "tirx.is_host_func": True})
     return tvm.s_tir.renew_defs(func)

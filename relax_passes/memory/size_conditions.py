@@ -6,7 +6,7 @@ Sizes are int64. A product of them may overflow, so what a tensor takes is compa
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,10 +41,21 @@ class Condition:
     tensor: str
     symbols: frozenset[tirx.Var]
 
-    @property
-    def message(self) -> str:
-        """Return the text of the error; `relaxc.run_fault` reads the tensor's name from it."""
-        return f"{self.reason} (tensor '{self.tensor}')"
+    def message(self, origins: Mapping[tirx.Var, str]) -> tuple[str, list[tirx.Var]]:
+        """Return the text of the error, with a `{}` for each size, and these sizes.
+
+        `relaxc.run_fault` reads the tensor's name from it.
+
+        Args:
+            origins: Where sizes come from (`size_origins`).
+        """
+        sizes = sorted(self.symbols, key=lambda size: str(size.name))
+        shown = [f"{size.name} is {{}}" for size in sizes]
+        for place, size in enumerate(sizes):
+            if size in origins:
+                shown[place] += f" ({_escaped(origins[size])})"
+        given = f"; {', '.join(shown)}" if shown else ""
+        return f"{_escaped(self.reason)}{given} (tensor '{_escaped(self.tensor)}')", sizes
 
 
 def is_statement(binding: relax.Binding) -> bool:
@@ -170,6 +181,12 @@ def _approximate(size: Size) -> Any:
     return size.astype("float64")
 
 
+def _escaped(text: str) -> str:
+    """Return a text as `str.format` gives it back."""
+    return text.replace("{", "{{").replace("}", "}}")
+
+
 def _text(expr: Any) -> str:
     """Return a size or a condition as a reader writes it."""
-    return re.sub(r"T\.int64\((-?\d+)\)", r"\1", str(expr))
+    numbers = re.sub(r"T\.int64\((-?\d+)\)", r"\1", str(expr))
+    return re.sub(r"\bT\.(?=\w+\()", "", numbers)

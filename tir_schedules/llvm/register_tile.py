@@ -245,13 +245,15 @@ def _lay_out_epilogue(
 ) -> None:
     """Unroll the rows of an epilogue at `tile`; vectorize its columns if they are whole panels.
 
-    Where they are not, each store needs a guard. One row or one column has no loop.
+    Where they are not, each store needs a guard. One row or one column has no loop. Rows of a
+    symbolic number that is known to fit one tile, such as 12 // n + 1, stay a loop.
     """
     loops = loops_within(sch, epilogue, tile)
     stored = constant(sch.get(epilogue).iter_vars[-1].dom.extent)
     lane = loops.pop() if loops and stored != 1 else None
     for row in loops:
-        sch.unroll(row)
+        if constant(sch.get(row).extent) is not None:
+            sch.unroll(row)
     if lane is not None and cols is not None and stored == cols:
         sch.vectorize(lane)
 

@@ -140,7 +140,10 @@ def _bias(
                 lengths=given[0] if len(given) > 1 else None,
             )  # fmt: skip
 
-        lengths = [op.as_shape(op.x(6), [batch])] if op.has(6) else []
+        lengths = []
+        if op.has(6):
+            op.state(6, [batch])
+            lengths = [at_most(op, 6, keys, "the number of valid keys")]
         terms.append(op.te(compute, *lengths, name="visibility", dims=[batch, queries, keys, past]))
     if not terms:
         return None, False
@@ -219,7 +222,7 @@ def rotary(
         sine = op.as_shape(sine, [batch, length, rotary_size // 2])
     elif len(shape_of(positions)) == 2:
         positions = op.as_shape(positions, [batch, length])
-        positions = checked(op, positions, [shape_of(cosine)[0]], "positions")
+        positions = checked(op, positions, [shape_of(cosine)[0]], "positions", from_back=False)
 
     def compute(
         data: te.Tensor, cosines: te.Tensor, sines: te.Tensor, places: te.Tensor | None = None

@@ -12,7 +12,8 @@ from frontends.dims import Dim, all_static, dims_of, is_static
 from frontends.errors import InvalidModel
 from frontends.onnx.op import Op
 from frontends.onnx.registry import converter
-from frontends.onnx.window import Window, named_sizes, read_window
+from frontends.onnx.window import named_sizes, read_window
+from frontends.sliding_window import Window
 
 _CONV = {1: R.nn.conv1d, 2: R.nn.conv2d, 3: R.nn.conv3d}
 _TRANSPOSE = {1: R.nn.conv1d_transpose, 2: R.nn.conv2d_transpose, 3: R.nn.conv3d_transpose}

@@ -50,9 +50,10 @@ def sample(
 @converter("AffineGrid", since=20)
 def affine(op: Op) -> relax.Expr:
     """Map the pixels of an image, whose shape the second input gives, by affine matrices."""
-    sizes = op.runtime_dims(1)[2:]
+    batch, _, *sizes = op.runtime_dims(1)
     align = bool(op.attr("align_corners", 0))
     if len(sizes) not in (2, 3):
         raise InvalidModel(f"an image of {len(sizes)} dimensions")
+    op.require_equal(batch, op.shape()[0], "a_map_for_each_image")
     op.state(0, [op.shape()[0], len(sizes), len(sizes) + 1])
     return op.te(lambda theta, dims: affine_grid(theta, dims, align), op.x(), dims=sizes)

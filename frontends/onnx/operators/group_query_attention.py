@@ -12,6 +12,7 @@ from frontends.computations import attention as computation
 from frontends.computations import key_value_cache as cache
 from frontends.dims import Dim, is_static
 from frontends.errors import InvalidModel
+from frontends.onnx.indices import at_most
 from frontends.onnx.op import Op
 from frontends.onnx.operators.attention import rotary, shape_of
 from frontends.onnx.operators.microsoft import MICROSOFT
@@ -37,8 +38,12 @@ def group_query_attention(op: Op) -> Any:
         raise InvalidModel(f"{heads} query heads for {groups} key heads")
     q, k, v, size = _queries_keys_values(op, heads, groups)
     batch, fresh = op.shape(0)[:2]
-    total = _total_length(op)
-    valid = op.as_shape(op.emit(R.reshape(op.x(5), relax.ShapeExpr([batch]))), [batch])
+    total, past = _total_length(op), op.shape(3)[2] if op.has(3) else 0
+    op.require_at_most(fresh, total, "new_tokens_are_among_all")
+    op.require_at_most(total, op.arithmetic.simplify(past + fresh), "tokens_are_past_or_new")
+    capacity = op.arithmetic.maximum(past, total)
+    last = at_most(op, 5, op.arithmetic.simplify(capacity - 1), "the last token of a sample")
+    valid = op.as_shape(op.emit(R.reshape(last, relax.ShapeExpr([batch]))), [batch])
     before = op.te(
         lambda t, dims: cache.filled_before(t, tuple(dims)),
         valid, name="filled_before", dims=[batch, fresh, total],
@@ -47,7 +52,6 @@ def group_query_attention(op: Op) -> Any:
         q, k = _rotated(op, q, k, before, size)
     q = computation.split_heads(op.emit, q, heads)
     new = [computation.split_heads(op.emit, x, groups) for x in (k, v)]
-    capacity = total if not op.has(3) else op.arithmetic.maximum(op.shape(3)[2], total)
     present = []
     for place, x in zip((3, 4), new, strict=True):
         tensors = [x, before]

@@ -11,34 +11,31 @@ from frontends.computations.crop_or_pad import center_crop_or_pad
 from frontends.errors import InvalidModel
 from frontends.onnx.op import Op, normalize_axis
 from frontends.onnx.registry import converter, refuse
+from frontends.onnx.window import read_window
 
 
 @converter("Col2Im", since=18)
 def col2im(op: Op) -> relax.Expr:
     """Add up blocks, written as columns, into images."""
     image, block = op.runtime_dims(1), op.runtime_dims(2)
-    rank = len(image)
-    if len(block) != rank:
-        raise InvalidModel(f"blocks of rank {len(block)} in images of rank {rank}")
-    strides = op.attr("strides") or [1] * rank
-    dilations = op.attr("dilations") or [1] * rank
-    pads = op.attr("pads") or [0] * (2 * rank)
-
-    steps = [
-        op.arithmetic.truncdiv(
-            image[a] + pads[a] + pads[rank + a] - dilations[a] * (block[a] - 1) - 1, strides[a]
-        )
-        + 1
-        for a in range(rank)
-    ]
-    op.state(0, [*op.shape()[:2], op.arithmetic.product(steps)])
+    rank, product = len(image), op.arithmetic.product
+    window = read_window(op, tuple(block), tuple(image))
+    counts = window.outputs(op.arithmetic, tuple(image))
+    for size, count in zip(block, counts, strict=True):
+        op.require_at_most(1, size, "blocks_have_elements")
+        op.require_at_most(0, count, "blocks_fit_the_image")
+    batch, rows, _ = op.shape()
+    channels = op.arithmetic.truncdiv(rows, product(block))
+    op.require_equal(rows, product([channels, *block]), "rows_are_elements_of_blocks")
+    op.state(0, [batch, rows, product(counts)])
 
     def compute(x: Any, dims: list[Any]) -> Any:
         return columns_to_image(
-            x, dims[:rank], dims[rank:], strides, dilations, pads[:rank], pads[rank:]
-        )
+            x, dims[:rank], dims[rank : 2 * rank], dims[2 * rank :],
+            window.strides, window.dilations, window.begin,
+        )  # fmt: skip
 
-    return op.te(compute, op.x(), dims=[*image, *block])
+    return op.te(compute, op.x(), dims=[*image, *block, *counts])
 
 
 @converter("CenterCropPad", since=18)

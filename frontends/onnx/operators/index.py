@@ -15,13 +15,13 @@ from frontends.computations.gather import (
     gather_nd,
     reverse_sequences,
 )
-from frontends.computations.run_time_slice import plan_slice, take_slice
+from frontends.computations.run_time_slice import INVALID, plan_slice, take_slice
 from frontends.computations.scatter import scatter_elements, scatter_slices
 from frontends.dims import Dim, all_static, is_static
 from frontends.errors import InvalidModel
 from frontends.onnx.indices import at_most, indices_within
 from frontends.onnx.op import Op, normalize_axis
-from frontends.onnx.operators.run_time_size import parts, read_sizes, run_time_size
+from frontends.onnx.operators.run_time_size import parts, read_sizes, refusing, run_time_size
 from frontends.onnx.operators.shape import slice_axis
 from frontends.onnx.registry import converter
 
@@ -52,6 +52,10 @@ def _run_time_slice(op: Op) -> relax.Expr:
     for place in (2, 3, 4):
         if op.has(place):
             op.state(place, op.shape(1))
+    for axis in op.ints(3, "axes") if op.constant(3) is not None else []:
+        normalize_axis(axis, op.ndim())
+    if op.constant(4) is not None and 0 in op.ints(4, "steps"):
+        raise InvalidModel("a step of zero never arrives")
     given = [op.x(place) for place in (1, 2, 3, 4) if op.has(place)]
     has_axes, has_steps = op.has(3), op.has(4)
 
@@ -63,6 +67,8 @@ def _run_time_slice(op: Op) -> relax.Expr:
 
     planned = op.te(plan, *given, name="plan_slice", dims=op.shape())
     counts, firsts, strides = parts(op, planned, 3)
+    if any(op.has(place) and op.constant(place) is None for place in (3, 4)):
+        counts = refusing(op, counts, INVALID, "a step is 0, or an axis does not exist")
     sizes = read_sizes(op, counts)
     return op.te(take_slice, op.x(), firsts, strides, name="take_slice", dims=sizes)
 

@@ -9,11 +9,11 @@ from tvm import relax, te, tirx
 from tvm.relax import op as R
 
 from frontends.computations import pad as computation
-from frontends.computations.run_time_dims import padded_dims, pads_of_all_axes
-from frontends.dims import Dim, all_static, is_static
+from frontends.computations.run_time_dims import NOTHING_LEFT, padded_dims, pads_of_all_axes
+from frontends.dims import Dim, all_static, is_static, prim
 from frontends.errors import InvalidModel
 from frontends.onnx.op import Op, normalize_axis, numpy_dtype
-from frontends.onnx.operators.run_time_size import read_sizes
+from frontends.onnx.operators.run_time_size import read_sizes, refusing
 from frontends.onnx.registry import converter
 
 
@@ -61,13 +61,32 @@ def _pad(op: Op, pads: list[Dim], axes: list[int], value: Any) -> Any:
             return R.nn.pad(op.x(), widths, "constant", float(value))
     number = np.asarray(value).astype(numpy_dtype(op.dtype()))
 
+    if mode != "constant":
+        for size, first, last in zip(op.shape(), before, after, strict=True):
+            _state_that_elements_are_left(op, size, first, last)
+
     def compute(x: te.Tensor, widths: list[Any]) -> te.Tensor:
-        first, last = widths[:rank], widths[rank:]
-        dims = [b + s + a for b, s, a in zip(first, x.shape, last, strict=True)]
         fill = tirx.const(number.item(), str(number.dtype))
-        return computation.pad(x, first, dims, mode, fill)
+        return computation.pad(x, widths[:rank], widths[rank:], mode, fill)
 
     return op.te(compute, op.x(), name="pad", dims=[*before, *after])
+
+
+def _state_that_elements_are_left(op: Op, size: Dim, before: Dim, after: Dim) -> None:
+    """State that an axis is not empty after cutting, unless nothing is added to it."""
+    added = [width for width in (before, after) if not (is_static(width) and width <= 0)]
+    if not added:
+        return
+    cut = [op.arithmetic.minimum(width, 0) for width in (before, after)]
+    left = op.arithmetic.simplify(size + sum(cut))
+    if is_static(left):
+        if left < 1:
+            raise InvalidModel(f"nothing is left of an axis of {size} to continue it")
+    elif not op.arithmetic.is_nonnegative(left - 1):
+        holds, total = prim(left) >= 1, op.arithmetic.simplify(size + before + after)
+        if not op.arithmetic.is_nonnegative(total - 1):
+            holds = tirx.any(holds, prim(total) == 0)
+        op.require(holds, "continues_elements")
 
 
 def _run_time_pad(op: Op) -> relax.Expr:
@@ -81,12 +100,18 @@ def _run_time_pad(op: Op) -> relax.Expr:
     else:
         op.state(1, [2 * rank])
         pads = op.x(1)
-    dims = read_sizes(op, op.te(padded_dims, pads, name="padded_dims", dims=op.shape()))
+    sizes = op.te(
+        lambda p, dims: padded_dims(p, dims, continued=mode != "constant"),
+        pads, name="padded_dims", dims=op.shape(),
+    )  # fmt: skip
+    if mode != "constant":
+        sizes = refusing(op, sizes, NOTHING_LEFT, "nothing is left of an axis to continue it")
+    dims = read_sizes(op, sizes)
     value = op.x(2) if op.has(2) else op.const(0)
     fill = op.emit(R.reshape(value, relax.ShapeExpr([1])))
 
     def compute(x: te.Tensor, widths: te.Tensor, number: te.Tensor, sizes: list[Any]) -> te.Tensor:
-        before = [widths(axis).astype("int64") for axis in range(rank)]
-        return computation.pad(x, before, sizes, mode, number(0))
+        both = [widths(place).astype("int64") for place in range(2 * rank)]
+        return computation.pad(x, both[:rank], both[rank:], mode, number(0), sizes)
 
     return op.te(compute, op.x(), pads, fill, name="pad", dims=dims)

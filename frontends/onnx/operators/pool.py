@@ -14,7 +14,8 @@ from frontends.errors import InvalidModel
 from frontends.onnx.indices import at_most
 from frontends.onnx.op import Op
 from frontends.onnx.registry import converter
-from frontends.onnx.window import Window, named_sizes, read_window
+from frontends.onnx.window import named_sizes, read_window
+from frontends.sliding_window import Window
 
 _MAX = {1: R.nn.max_pool1d, 2: R.nn.max_pool2d, 3: R.nn.max_pool3d}
 _AVERAGE = {1: R.nn.avg_pool1d, 2: R.nn.avg_pool2d, 3: R.nn.avg_pool3d}
@@ -208,6 +209,8 @@ def max_unpool(op: Op) -> relax.Expr:
     wanted = op.runtime_dims(2) if op.has(2) else source
     if len(wanted) != len(shape):
         raise InvalidModel(f"an output shape of rank {len(wanted)} for rank {len(shape)}")
+    for size, least in zip(wanted, source, strict=True):
+        op.require_at_most(op.arithmetic.simplify(least), size, "room_for_the_pooled_image")
     last = op.arithmetic.simplify(op.arithmetic.product(source) - 1)
     op.state(1, shape)
     places = at_most(op, 1, last, "the place of an element")

@@ -15,6 +15,7 @@ from tvm import relax, te, tirx
 from tvm.relax import op as R
 
 from frontends.computations.resample import (
+    NO_SIZE,
     combine,
     coordinates,
     count_taps,
@@ -34,7 +35,7 @@ from frontends.computations.resample_tables import (
 from frontends.dims import Dim, is_static
 from frontends.errors import InvalidModel
 from frontends.onnx.op import Op, normalize_axis
-from frontends.onnx.operators.run_time_size import counted, parts, read_sizes
+from frontends.onnx.operators.run_time_size import counted, parts, read_sizes, refusing
 from frontends.onnx.registry import converter
 
 # Tables of indices and weights are constants in the model; no image is that large.
@@ -180,7 +181,7 @@ def _plan_by_scales(
         sizes = op.te(
             lambda given, dims: scaled_sizes(given, dims), op.x(place), name="sizes", dims=lengths
         )
-        outputs = read_sizes(op, sizes)
+        outputs = read_sizes(op, refusing(op, sizes, NO_SIZE, "scales are positive numbers"))
         wide = op.emit(R.astype(op.x(place), "float64"))
         scales = [
             op.te(lambda x, a=a: te.compute([1], lambda _: x(a)), wide, name="scale")

@@ -130,8 +130,7 @@ def split_to_sequence(op: Op) -> SequenceValue:
             raise InvalidModel(f"pieces of size {each}")
         sizes = [min(each, int(length) - start) for start in range(0, int(length), each)]
     total = op.arithmetic.simplify(sum(sizes))
-    if is_static(total) and is_static(length) and total != length:
-        raise InvalidModel(f"the sizes {sizes} do not add up to {length}")
+    op.require_equal(total, length, "sizes_add_up")
     items, start = [], 0
     for number, size in enumerate(sizes):
         piece = op.x() if len(sizes) == 1 else slice_axis(op, op.x(), axis, start, size, 1)

@@ -101,8 +101,7 @@ def transform_rows(
         x = op.emit(R.astype(x, wide))
     simplify = op.arithmetic.simplify
     result_shape = [*outer, simplify(transform.outputs(length)), 1 if transform.is_real else 2]
-    if is_static(length) and length < 1:
-        raise InvalidModel(f"a transform of length {length}")
+    op.require_at_most(1, length, "length_of_the_transform")
     short = is_static(length) and is_static(given)
     if short and max(length, given) <= MAX_MATRIX_LENGTH:
         matrix = transform_matrix(int(given), int(pieces), int(length), transform)
@@ -136,10 +135,9 @@ def stft(op: Op) -> relax.Expr:
         length = op.shape(2)[0]
     else:
         length = shape[1]
-    count = op.arithmetic.truncdiv(shape[1] - length, step) + 1
-    count = op.arithmetic.simplify(count)
-    if is_static(count) and count < 1:
-        raise InvalidModel(f"frames of {length} in a signal of {shape[1]}")
+    op.require_at_most(1, step, "frames_advance")
+    op.require_at_most(length, shape[1], "frames_fit_the_signal")
+    count = op.arithmetic.simplify(op.arithmetic.truncdiv(shape[1] - length, step) + 1)
     if op.has(2):
         op.state(2, [length])
         window = op.x(2)

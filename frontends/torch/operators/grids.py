@@ -8,6 +8,8 @@ from tvm import relax, te
 
 from frontends.computations.column_image import columns_to_image
 from frontends.computations.sample_points import Sampling, gather_taps, pixel_coordinates, taps
+from frontends.dims import DimArithmetic
+from frontends.sliding_window import Window
 from frontends.torch.graph_builder import GraphBuilder, Value
 from frontends.torch.registry import converter
 
@@ -49,10 +51,13 @@ def col2im(
     shape = b.shape(data)
     batched = data if len(shape) == 3 else b.reshape(data, [1, *shape])
     image = b.result_shape[-2:]
+    edges = tuple(padding)
+    window = Window(tuple(kernel_size), tuple(stride), tuple(dilation), edges, edges)
+    counts = window.outputs(DimArithmetic(), tuple(image))
 
     def compute(t: te.Tensor, dims: list[Any]) -> te.Tensor:
         return columns_to_image(
-            t, dims, list(kernel_size), list(stride), list(dilation), list(padding), list(padding)
+            t, dims[:2], window.kernel, dims[2:], window.strides, window.dilations, edges
         )
 
-    return b.reshape(b.te(compute, batched, dims=image), b.result_shape)
+    return b.reshape(b.te(compute, batched, dims=[*image, *counts]), b.result_shape)

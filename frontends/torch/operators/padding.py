@@ -40,9 +40,12 @@ def circular_pad(b: GraphBuilder, x: Value, pad: Any) -> relax.Expr:
 def _pad(b: GraphBuilder, x: Value, widths: Any, mode: str) -> relax.Expr:
     """Pad the last axes; `widths` begins with the last axis. Negative widths cut."""
     data = b.tensor(x)
-    before = [0] * data.ty.ndim
-    for place, width in enumerate(widths[::2]):
-        before[-1 - place] = b.static(b.size(width))
-    shape = b.result_shape
+    before, after = [0] * data.ty.ndim, [0] * data.ty.ndim
+    for number, width in enumerate(widths):
+        side = after if number % 2 else before
+        side[-1 - number // 2] = b.static(b.size(width))
     fill = tirx.const(0, b.dtype)
-    return b.te(lambda t, dims: pad(t, before, dims, mode, fill), data, name="pad", dims=shape)
+    return b.te(
+        lambda t, dims: pad(t, before, after, mode, fill, dims),
+        data, name="pad", dims=b.result_shape,
+    )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,11 +18,13 @@ Inputs = dict[str, tuple[str, Sequence[int | str]]]
 Feed = dict[str, np.ndarray]
 
 
-def model_of(op: str, inputs: Inputs, outputs: int = 1, **attributes: Any) -> onnx.ModelProto:
+def model_of(
+    op: str, inputs: Inputs, outputs: int = 1, *, opset: int = 18, **attributes: Any
+) -> onnx.ModelProto:
     """Return a model of one node called "the_node"."""
     names = [f"y{place}" for place in range(outputs)]
     node = helper.make_node(op, list(inputs), names, name="the_node", **attributes)
-    model = make_model([node], inputs, names, opset=18)
+    model = make_model([node], inputs, names, opset=opset)
     for value in model.graph.output:
         value.type.Clear()
     return model
@@ -112,6 +115,78 @@ def test_sizes_given_at_run_time(
         return feeds
 
     check(model, feed(good), [feed(sizes) for sizes in bad])
+
+
+def numbers(*given: float, dtype: str = "int64") -> np.ndarray:
+    return np.array(given if len(given) > 1 else given[0], dtype)
+
+
+# Operator, good inputs, those whose sizes are symbols, refused values, opset, attributes.
+REFUSED: list[tuple[str, Feed, str, list[Feed], int, dict[str, Any]]] = [
+    ("Resize", {"x": floats(1, 1, 3, 4), "roi": np.zeros(0, "float32"),
+                "s": numbers(1, 1, 2, 1.5, dtype="float32")}, "x",
+     [{"s": numbers(1, 1, wrong, 2, dtype="float32")}
+      for wrong in (0, -2, np.nan, np.inf, 1e30)], 18, {"mode": "linear"}),
+    ("Col2Im", {"x": floats(1, 4, 9), "image": numbers(4, 4), "block": numbers(2, 2)}, "x",
+     [{"image": numbers(1, 1)}, {"image": numbers(-4, 4)}, {"image": numbers(5, 5)},
+      {"block": numbers(0, 0)}, {"block": numbers(-2, -2)}, {"block": numbers(3, 3)}], 18, {}),
+    ("STFT", {"x": floats(1, 16, 1), "step": numbers(2), "window": floats(4)}, "",
+     [{"step": numbers(0)}, {"step": numbers(-1)}], 17, {}),
+    ("AffineGrid", {"theta": floats(1, 2, 3), "size": numbers(1, 1, 3, 4)}, "",
+     [{"size": numbers(5, 1, 3, 4)}, {"size": numbers(1, 1, -3, 4)}], 20, {}),
+    ("MaxUnpool", {"x": floats(1, 1, 2, 2), "i": np.array([[[[0, 3], [8, 11]]]]),
+                   "shape": numbers(1, 1, 4, 4)}, "",
+     [{"shape": numbers(1, 1, 2, 2)}, {"shape": numbers(1, 1, -4, 4)}], 18,
+     {"kernel_shape": [2, 2], "strides": [2, 2]}),
+    ("Pad", {"x": floats(4, 3), "pads": numbers(0, -1, 2, 1)}, "x",
+     [{"x": floats(0, 3)}, {"pads": numbers(-4, 0, 1, 0)}, {"pads": numbers(2, 0, -4, 0)}], 19,
+     {"mode": "wrap"}),
+    ("Slice", {"x": floats(4, 3), "starts": numbers(-1, 2), "ends": numbers(-9, -9),
+               "axes": numbers(0, 1), "steps": numbers(-1, -1)}, "x",
+     [{"steps": numbers(1, 0)}, {"axes": numbers(0, 2)}], 18, {}),
+    ("Attention", {"q": floats(1, 2, 3, 4), "k": floats(1, 2, 5, 4), "v": floats(1, 2, 5, 4),
+                   "": floats(), " ": floats(), "  ": floats(), "valid": np.array([4])}, "",
+     [{"valid": np.array([6])}, {"valid": np.array([-1])}], 24, {}),
+    ("RotaryEmbedding", {"x": floats(1, 2, 3, 4), "cosine": floats(6, 2), "sine": floats(6, 2),
+                         "places": np.array([[0, 5, 2]])}, "",
+     [{"places": np.array([[0, 6, 2]])}, {"places": np.array([[0, -1, 2]])}], 23, {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("op", "good", "symbolic", "bad", "opset", "attributes"), REFUSED, ids=[c[0] for c in REFUSED]
+)
+def test_numbers_that_an_operator_cannot_take(
+    op: str, good: Feed, symbolic: str, bad: list[Feed], opset: int, attributes: dict[str, Any]
+) -> None:
+    """Each crashed, read beyond a tensor or gave a number before it was refused.
+
+    STFT's frames, 12 // step + 1 of them, are the rows of a product: at most one tile.
+    """
+    names = [name.strip() for name in good]
+    good = {name: array for name, array in good.items() if name.strip()}
+    inputs: Inputs = {
+        name: (
+            str(array.dtype),
+            [f"n{axis}" if name == symbolic else size for axis, size in enumerate(array.shape)],
+        )
+        for name, array in good.items()
+    }
+    model = model_of(op, inputs, opset=opset, **attributes)
+    del model.graph.node[0].input[:]
+    model.graph.node[0].input.extend(names)
+    check(model, good, [{**good, **wrong} for wrong in bad])
+
+
+def test_pieces_that_do_not_add_up() -> None:
+    nodes = [
+        helper.make_node("SplitToSequence", ["x", "sizes"], ["pieces"]),
+        helper.make_node("SequenceAt", ["pieces", "last"], ["y"]),
+    ]
+    inputs: Inputs = {"x": ("float32", ["n", 2]), "sizes": ("int64", [2])}
+    model = make_model(nodes, inputs, ["y"], {"last": np.array(1)})
+    good = {"x": floats(4, 2), "sizes": np.array([1, 3])}
+    check(model, good, [{**good, "sizes": np.array(wrong)} for wrong in ([1, 1], [9, -5])])
 
 
 def test_what_is_wrong_with_a_step_or_a_shape() -> None:
@@ -289,6 +364,28 @@ def test_sizes_that_do_not_fit_each_other(
 
     model = model_of(op, inputs, **attributes)
     check(model, feed(good), [feed(shapes) for shapes in bad])
+
+
+def test_the_error_says_which_sizes_the_call_had() -> None:
+    nodes = [
+        helper.make_node("Add", ["a", "b"], ["sum"]),
+        helper.make_node("MatMul", ["a", "w"], ["product"]),
+        helper.make_node("Reshape", ["a", "shape"], ["reshaped"]),
+    ]
+    inputs: Inputs = {"a": ("float32", ["B", 3]), "b": ("float32", ["C", 3])}
+    inputs |= {"w": ("float32", ["K", 2]), "shape": ("int64", [2])}
+    model = make_model(nodes, inputs, ["sum", "product", "reshaped"])
+    compiled = relaxc.compile(model, threads=1, progress=False)
+    good = {"a": floats(2, 3), "b": floats(2, 3), "w": floats(3, 2), "shape": np.array([3, 2])}
+    for wrong, message in (
+        ({"b": floats(5, 3)}, "B is 2 (axis 0 of 'a'), C is 5 (axis 0 of 'b')"),
+        ({"w": floats(4, 2)}, "K is 4 (axis 0 of 'w')"),
+        ({"shape": np.array([7, 2])}, "is 7 (element 0 of 'reshaped_sizes')"),
+        ({"shape": np.array([-5, 2])}, "is -5 (element 0 of 'reshaped_sizes')"),
+    ):
+        with pytest.raises(relaxc.RunError, match=re.escape(message)):
+            compiled(**{**good, **wrong})
+    assert len(compiled(**good)) == 3
 
 
 @pytest.mark.parametrize(

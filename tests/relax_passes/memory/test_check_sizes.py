@@ -7,6 +7,7 @@ import pytest
 import tvm
 import tvm_ffi
 from tvm import relax, tirx
+from tvm.ir import Call, StringImm
 from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
@@ -17,6 +18,7 @@ from relax_passes.drop_index_checks import drop_index_checks, without_index_chec
 from relax_passes.memory.check_sizes import check_sizes
 from relax_passes.memory.plan_memory import plan_memory
 from relax_passes.memory.size_conditions import ADDRESS_SPACE
+from relax_passes.memory.size_fault import SIZE_FAULT
 from relax_passes.pipeline import default_pipeline
 from tests.relax_passes.pass_checks import context
 
@@ -68,9 +70,13 @@ def checks(mod: tvm.IRModule) -> list[str]:
     def note(check: tirx.AssertStmt) -> None:
         found.append("".join(str(part.value) for part in check.message_parts))
 
+    def note_fault(call: Call) -> None:
+        if isinstance(call.args[0], StringImm) and call.args[0].value == SIZE_FAULT:
+            found.append(str(call.args[1].value))
+
     for func in mod.functions.values():
         if isinstance(func, tirx.PrimFunc):
-            tvm_ffi.structural_walk(func.body, (tirx.AssertStmt, note))
+            tvm_ffi.structural_walk(func.body, [(tirx.AssertStmt, note), (Call, note_fault)])
     return found
 
 
@@ -93,7 +99,8 @@ def test_an_allocation_is_checked_once_and_first() -> None:
 def test_a_product_that_overflows_is_refused() -> None:
     after, _ = check_sizes(planned(Square), context())
     assert 4 * 6_000_000**2 > ADDRESS_SPACE
-    with pytest.raises(ValueError, match=r"a shape \(n, n\) of float32 .* \(tensor '.*'\)"):
+    fault = r"a shape \(n, n\) of float32 .*; n is 6000000 \(axis 0 of 'x'\) \(tensor '.*'\)"
+    with pytest.raises(ValueError, match=fault):
         run(after, 6_000_000)
 
 
@@ -101,7 +108,8 @@ def test_a_stated_condition_becomes_a_check() -> None:
     after, _ = check_sizes(planned(Stated), context())
     assert "R.shape([T.Select" not in after["main"].script()
     assert run(after, 4).tolist() == [2.0] * 4
-    with pytest.raises(ValueError, match=r"it does not hold that n % 2 == 0 \(tensor 'even'\)"):
+    fault = r"it does not hold that n % 2 == 0; n is 3 \(axis 0 of 'x'\) \(tensor 'even'\)"
+    with pytest.raises(ValueError, match=fault):
         run(after, 3)
 
 
