@@ -10,7 +10,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-_Names = dict[relax.Expr, relax.Expr]
+Names = dict[relax.Expr, relax.Expr]
 
 
 def canonicalize_bindings(mod: tvm.IRModule) -> tvm.IRModule:
@@ -29,15 +29,15 @@ def canonicalize_bindings(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _canonicalize(func: relax.Function) -> relax.Function:
-    renamed: _Names = {}
-    promoted: _Names = {}  # a block's result that is computed under a local name takes its place
+    renamed: Names = {}
+    promoted: Names = {}  # a block's result that is computed under a local name takes its place
     tuples: dict[relax.Expr, relax.Tuple] = {}
     blocks: list[tuple[type[relax.BindingBlock], list[relax.Binding]]] = []
     for block in func.body.blocks:
         kept: list[relax.Binding] = []
         own = {binding.var for binding in block.bindings}
         for binding in block.bindings:
-            value, var = _replace(binding.value, renamed), binding.var
+            value, var = replace_variables(binding.value, renamed), binding.var
             original = _original(binding, value, tuples)
             if isinstance(original, relax.DataflowVar) and original not in own:
                 # An element of a tuple that another block made: there it has a local name.
@@ -46,11 +46,11 @@ def _canonicalize(func: relax.Function) -> relax.Function:
                 var, relax.DataflowVar
             )
             if original is None:
-                kept.append(_rebind(binding, var, value))
+                kept.append(rebind(binding, var, value))
             elif not leaves_block:
                 renamed[var] = original
             elif original in promoted:
-                kept.append(_rebind(binding, var, original))
+                kept.append(rebind(binding, var, original))
             else:
                 promoted[original] = var
             if isinstance(value, relax.Tuple):
@@ -60,12 +60,15 @@ def _canonicalize(func: relax.Function) -> relax.Function:
         return func
     written = [
         kind(
-            [_rebind(b, promoted.get(b.var, b.var), _replace(b.value, promoted)) for b in bindings]
+            [
+                rebind(b, promoted.get(b.var, b.var), replace_variables(b.value, promoted))
+                for b in bindings
+            ]
         )
         for kind, bindings in blocks
         if bindings
     ]
-    result = _replace(_replace(func.body.body, renamed), promoted)
+    result = replace_variables(replace_variables(func.body.body, renamed), promoted)
     body = relax.SeqExpr(written, result)
     return relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
 
@@ -89,7 +92,8 @@ def _original(
     return None
 
 
-def _replace(expr: relax.Expr, names: _Names) -> relax.Expr:
+def replace_variables(expr: relax.Expr, names: Names) -> relax.Expr:
+    """Return an expression with variables replaced."""
     if not names:
         return expr
     if isinstance(expr, relax.Var):
@@ -97,7 +101,8 @@ def _replace(expr: relax.Expr, names: _Names) -> relax.Expr:
     return tvm_ffi.structural_map(expr, (relax.Var, lambda v: names.get(v, v)))
 
 
-def _rebind(binding: relax.Binding, var: relax.Var, value: relax.Expr) -> relax.Binding:
+def rebind(binding: relax.Binding, var: relax.Var, value: relax.Expr) -> relax.Binding:
+    """Return a binding of the same kind of another variable to another value."""
     if isinstance(binding, relax.MatchCast):
         return relax.MatchCast(var, value, binding.ty)
     return relax.VarBinding(var, value)

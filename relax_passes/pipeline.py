@@ -28,12 +28,14 @@ from relax_passes.eliminate_common_subexpressions import eliminate_common_subexp
 from relax_passes.eliminate_dead_code import eliminate_dead_code
 from relax_passes.fold_batch_norm import fold_batch_norm
 from relax_passes.fold_constant import fold_constant
+from relax_passes.fold_fixed_scales import fold_fixed_scales
 from relax_passes.fold_padding import fold_padding
 from relax_passes.fold_preceding_batch_norm import fold_preceding_batch_norm
 from relax_passes.fuse_operators import fuse_operators
 from relax_passes.fuse_siblings import fuse_siblings
 from relax_passes.guard_float_sums import guard_float_sums
 from relax_passes.lift_convolution_1d import lift_convolution_1d
+from relax_passes.lift_preparation import lift_preparation
 from relax_passes.lower_operators import lower_operators
 from relax_passes.memory.check_sizes import check_sizes
 from relax_passes.memory.order_bindings import order_bindings
@@ -206,6 +208,7 @@ def default_pipeline() -> Pipeline:
                 fold_preceding_batch_norm,
                 fold_batch_norm,
                 decompose_inference,
+                fold_fixed_scales,
                 fold_constant,
                 sink_views,
                 merge_parallel_products,
@@ -226,6 +229,7 @@ def default_pipeline() -> Pipeline:
                 lower_operators,
                 widen_indices,
                 guard_float_sums,
+                lift_preparation,
                 eliminate_dead_code,
             ),
             "fuse": (duplicate_cheap_producers, elide_copies, fuse_operators, fuse_siblings),

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from frontends.imported_model import TensorSpec
 from relaxc.buckets import Buckets
 from relaxc.errors import IncompatibleArtifact, InvalidInput, InvalidModel
+from relaxc.preparation import Preparation
 from relaxc.quiet_stderr import without_stderr_lines
 from relaxc.report import Report
 
@@ -58,7 +59,8 @@ class Metadata:
     `target` is TVM's target dict, `cpu_features` are LLVM's names of the instruction sets the
     code may use (empty for other targets), `tvm_version` and `relaxc_version` wrote the file,
     `buckets` are the sizes that it holds versions of the model for, `ranges` the least and the
-    greatest size (None: no bound) that were promised for symbolic dimensions, by name.
+    greatest size (None: no bound) that were promised for symbolic dimensions, by name,
+    `preparation` tells which inputs are prepared by a function of their own.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -71,6 +73,7 @@ class Metadata:
     report: Report
     buckets: Buckets = Buckets()
     ranges: dict[str, tuple[int, int | None]] = field(default_factory=dict)
+    preparation: Preparation | None = None
 
     def to_bytes(self) -> bytes:
         """Return the metadata as UTF-8 JSON."""
@@ -79,6 +82,7 @@ class Metadata:
         data["outputs"] = [spec.to_json() for spec in self.outputs]
         data["report"] = self.report.to_dict()
         data["buckets"] = self.buckets.to_json()
+        data["preparation"] = self.preparation and dataclasses.asdict(self.preparation)
         return json.dumps(data).encode()
 
     @staticmethod
@@ -96,6 +100,7 @@ class Metadata:
         fields["buckets"] = Buckets.from_json(fields["buckets"])
         ranges = fields.get("ranges", {})  # older files have none
         fields["ranges"] = {name: (least, most) for name, (least, most) in ranges.items()}
+        fields["preparation"] = Preparation.from_json(fields.get("preparation"))
         return Metadata(**fields)
 
 

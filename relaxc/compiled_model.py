@@ -25,11 +25,16 @@ from relaxc.bound_parameters import BoundParameter, bound_parameters
 from relaxc.buckets import Buckets, crop, entry_name, pad
 from relaxc.errors import IncompatibleArtifact, InvalidInput
 from relaxc.pickled_model import model_from_bytes, model_to_bytes
+from relaxc.preparation import PREPARE, Preparation, prepared_anew
 from relaxc.report import Report
 from relaxc.run_fault import run_error
 from relaxc.run_time_pool import CallSizes
 from relaxc.stored_elements import from_stored, to_stored
 from relaxc.thread_pool import use_threads
+
+_PREPARED = (
+    "main, prepared"  # how a thread's functions call `main` where `prepare` stands before it
+)
 
 
 class CompiledModel:
@@ -88,6 +93,11 @@ class CompiledModel:
     def buckets(self) -> Buckets:
         """The sizes it holds special versions for; `buckets.choose` tells which one a call runs."""
         return self._metadata.buckets
+
+    @property
+    def preparation(self) -> Preparation | None:
+        """Which inputs a function of its own prepares, None if none; see `prepared_entry`."""
+        return self._metadata.preparation
 
     @property
     def report(self) -> Report:
@@ -173,6 +183,14 @@ class CompiledModel:
         """
         return self._machine("main")
 
+    def prepared_entry(self) -> tuple[Any, Any]:
+        """Return two functions of this thread, unchecked as `entry`: to prepare inputs, to run.
+
+        The first takes the inputs `preparation.takes`; what it returns may be kept while their
+        elements stay the same. The second takes the inputs `preparation.rest`, then that.
+        """
+        return self._machine(PREPARE)[0], self._machine(_PREPARED)[0]
+
     def bind_parameters(self, source: Any) -> None:
         """Give the inputs that are parameters, for all calls of all threads from here on.
 
@@ -254,8 +272,14 @@ class CompiledModel:
             state = self._local.state = (machine, functions, device)
         machine, entries, device = state
         if entry not in entries:
-            entries[entry] = machine[entry]
+            entries[entry] = self._entry(machine, entry)
         return entries[entry], device
+
+    def _entry(self, machine: Any, entry: str) -> Any:
+        preparation = self.preparation
+        if preparation is not None and entry == "main":
+            return prepared_anew(preparation, machine[PREPARE], machine[entry])
+        return machine["main" if entry == _PREPARED else entry]
 
     def _device(self) -> Any:
         kind = str(self._metadata.target.get("kind", "llvm"))

@@ -23,6 +23,7 @@ from relaxc.buckets import Buckets, entry_name, fix_sizes, name_buckets, split_b
 from relaxc.compiled_model import CompiledModel
 from relaxc.errors import CompileError, InvalidInput, InvalidModel, RelaxcError
 from relaxc.options import check_options, is_onnx, is_torch, prepare_dump_dir
+from relaxc.preparation import Preparation
 from relaxc.progress import Progress, phase_progress
 from relaxc.report import Report
 from relaxc.targets import resolve_target, target_dict
@@ -237,6 +238,7 @@ class _Job:
             report=report,
             buckets=buckets,
             ranges=promised_ranges(imported.module),
+            preparation=Preparation.of(module),
         )
         return CompiledModel(executable, metadata)
 

@@ -6,7 +6,7 @@ What has to be done around the compiled function is described by `Argument` and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ import torch
 from tvm import relax
 
 from frontends.errors import UnsupportedOperator
+from frontends.fixed_inputs import mark_fixed
 from frontends.imported_model import ImportedModel, TensorSpec
 from frontends.torch.graph_builder import GraphBuilder, dtype_name, inverse
 from frontends.torch.graph_walk import (
@@ -73,18 +74,24 @@ class CapturedGraph:
         results: What the graph's results are made of.
     """
 
-    def __init__(self, module: torch.fx.GraphModule, constants: Mapping[int, torch.Tensor]) -> None:
+    def __init__(
+        self,
+        module: torch.fx.GraphModule,
+        constants: Mapping[int, torch.Tensor],
+        fixed: Collection[int] = (),
+    ) -> None:
         """Find out how the graph is called; nothing is imported yet.
 
         Args:
             module: Its placeholders carry fake tensors or symbolic sizes.
             constants: Arguments, by place, whose values are fixed.
+            fixed: Places of arguments that are the same in most calls, such as parameters.
 
         Raises:
             UnsupportedOperator: If an argument is on a device for which there is no target, or a
                 result is neither a tensor nor an integer.
         """
-        self._module, self._constants = module, constants
+        self._module, self._constants, self._fixed = module, constants, fixed
         self._symbols = SymbolTable({})
         self._placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
         (output,) = [n for n in module.graph.nodes if n.op == "output"]
@@ -132,7 +139,9 @@ class CapturedGraph:
             return self._tensors(builder, walk, specs)
 
         module = build_main(block, self._variables, emit)
-        return ImportedModel(module, tuple(self._specs), tuple(specs), source)
+        tensors = enumerate(self._arguments)
+        fixed = [n for n, a in tensors if a.kind == "tensor" and a.place in self._fixed]
+        return ImportedModel(mark_fixed(module, fixed), tuple(self._specs), tuple(specs), source)
 
     def _tensor_inputs(self, live: set[torch.fx.Node]) -> dict[torch.fx.Node, relax.Var]:
         inputs = {}

@@ -1,5 +1,8 @@
 """Matrix products on a CPU: constant weights are packed at compile time, the rest in the kernel.
 
+Weights that stay from call to call are packed by a kernel of their own, which `lift_preparation`
+moves out of the call.
+
 This runs on graph operators, before the general lowering, because it looks through the transposes
 of its operands: a transposed constant is packed as it should be, and a swap of the last two axes
 of a run-time operand becomes the kernel's `transpose` flag. Other transposes and slices of run-time
@@ -8,14 +11,17 @@ operands are read in place (`read_in_place.py`).
 
 from __future__ import annotations
 
+from functools import partial
+
 import tvm
 from tvm import relax, te
 from tvm.relax.expr_functor import mutator
 
 from relax_passes.analysis.definitions import axes_of, operator_name
+from relax_passes.analysis.fixed_values import fixed_values
 from relax_passes.constant_values import array_of, constant_from
 from relax_passes.lowering.read_in_place import read_in_place
-from relax_passes.lowering.rule import is_float32
+from relax_passes.lowering.rule import is_float32, static_shape
 from relax_passes.pass_base import PassContext
 from relax_passes.rewrite_functions import CallRewriter, rewrite_functions
 
@@ -25,7 +31,7 @@ def lower_matrix_products(mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
     if ctx.machine.kind != "llvm":
         return mod
     lowering = _MatrixProducts(mod, ctx)
-    rewrite_functions(lowering, mod)
+    rewrite_functions(lowering, mod, lowering.read)
     return lowering.builder_.get()
 
 
@@ -35,7 +41,12 @@ class _MatrixProducts(CallRewriter):
         super().__init__(mod)
         self.machine = ctx.machine
         # A weight that several products share is packed once.
-        self.packed: dict[tuple[tvm.ir.GenericConst, bool], relax.Expr] = {}
+        self.packed: dict[tuple[relax.Expr, bool], relax.Expr] = {}
+        self.fixed: set[relax.Var] = set()
+
+    def read(self, func: relax.Function) -> None:
+        """Look at a function whose products are to be lowered."""
+        self.fixed = fixed_values(func)
 
     def replacement(self, call: tvm.ir.Call) -> relax.Expr | None:
         if call.op != _MATMUL or not is_float32(call, *call.args):
@@ -44,16 +55,20 @@ class _MatrixProducts(CallRewriter):
         if not isinstance(call.ty.shape, relax.ShapeExpr) or b.ty.ndim < 2:
             return None
         weight, swapped = self._strip_swap(b)
-        if isinstance(weight, tvm.ir.GenericConst) and b.ty.ndim == 2:
-            return self._with_constant(a, weight, swapped)
+        if b.ty.ndim == 2 and self._stays(weight):
+            return self._with_packed(a, weight, swapped)
         if a.ty.ndim < 2 or _is_empty(a) or _is_empty(b):
             return None
         return self._of_values(a, b, call.ty.shape[-1])
 
-    def _with_constant(
-        self, a: relax.Expr, weight: tvm.ir.GenericConst, swapped: bool
-    ) -> relax.Expr | None:
-        from tir_schedules.llvm.matmul import matmul_packed, pack_weight
+    def _stays(self, weight: relax.Expr) -> bool:
+        """Tell whether a weight is constant, or static in size and the same from call to call."""
+        if isinstance(weight, tvm.ir.GenericConst):
+            return True
+        return weight in self.fixed and static_shape(weight) is not None
+
+    def _with_packed(self, a: relax.Expr, weight: relax.Expr, swapped: bool) -> relax.Expr | None:
+        from tir_schedules.llvm.matmul import matmul_packed
 
         rows, cols = (int(d) for d in weight.ty.shape.values)
         depth, width = (cols, rows) if swapped else (rows, cols)
@@ -61,9 +76,7 @@ class _MatrixProducts(CallRewriter):
             return None
         key = (weight, swapped)
         if key not in self.packed:
-            values = array_of(weight)
-            packed = pack_weight(values.T if swapped else values, self.machine)
-            self.packed[key] = constant_from(packed)
+            self.packed[key] = self._pack(weight, swapped)
         left = read_in_place(self.look_up, a)
 
         def product(x: te.Tensor, packed: te.Tensor) -> te.Tensor:
@@ -71,6 +84,17 @@ class _MatrixProducts(CallRewriter):
 
         return self.builder_.call_te(
             product, left.source, self.packed[key], primfunc_name_hint="matmul"
+        )
+
+    def _pack(self, weight: relax.Expr, swapped: bool) -> relax.Expr:
+        from tir_schedules.llvm.matmul import pack_weight, pack_weight_tensor
+
+        if isinstance(weight, tvm.ir.GenericConst):
+            values = array_of(weight)
+            return constant_from(pack_weight(values.T if swapped else values, self.machine))
+        pack = partial(pack_weight_tensor, swapped=swapped, machine=self.machine)
+        return self.builder_.emit(
+            self.builder_.call_te(pack, weight, primfunc_name_hint="pack_weight")
         )
 
     def _of_values(self, a: relax.Expr, b: relax.Expr, columns: tvm.tirx.Expr) -> relax.Expr:

@@ -14,6 +14,7 @@ from relaxc.run_fault import run_error
 from relaxc.run_time_pool import CallSizes
 from relaxc.thread_pool import use_threads
 from relaxc.torch_compile.held_parameters import HeldParameters, Read
+from relaxc.torch_compile.prepared_weights import PreparedWeights
 
 _ALIGNMENT = 63  # low bits of an address that the generated code's vector loads cannot have
 
@@ -54,6 +55,12 @@ class CallPlan:
         }
         self._parameters = HeldParameters(len(readers), fixed)
         self._moving = [(s, read) for s, (_, read) in enumerate(readers) if s not in fixed]
+        self._prepared: PreparedWeights | None = None
+        preparation = model.preparation
+        if preparation is not None:
+            places = [arguments[slot].place for slot in preparation.takes]
+            self._prepared = PreparedWeights(model, preparation, places)
+            self._rest = preparation.rest
         self._results = results
         self._single = len(model.outputs) == 1
         self._sizes = CallSizes(model.inputs, model.outputs, model.report)
@@ -66,15 +73,21 @@ class CallPlan:
         """
         given = list(arguments)
         arguments.clear()
-        inputs, taken = self._parameters.inputs(given)
+        inputs, held = self._parameters.inputs(given)
+        taken = held.taken
         moving = []
         for slot, read in self._moving:
             inputs[slot] = tensor = read(given)
             moving.append(tensor)
-        main, _ = self.model.entry()
         use_threads(self.model.threads)
         try:
-            raw = main(*inputs)
+            if self._prepared is None:
+                raw = self.model.entry()[0](*inputs)
+            else:
+                prepared, made = self._prepared.results(given, inputs, held)
+                taken |= made
+                main = self.model.prepared_entry()[1]
+                raw = main(*[inputs[slot] for slot in self._rest], *prepared)
         except Exception as fault:  # whatever TVM raises is one kind of error to users
             raise run_error(fault, self.name) from fault
         outputs = [raw] if self._single else list(raw)

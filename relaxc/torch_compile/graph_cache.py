@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +37,18 @@ class GraphCache:
         self._folder = Path(folder) if folder and options.passes is None else None
         self._options = options
 
-    def key(self, graph: torch.fx.GraphModule, constants: Mapping[int, torch.Tensor]) -> str:
-        """Return the key of a graph, "" if nothing is kept."""
+    def key(
+        self,
+        graph: torch.fx.GraphModule,
+        constants: Mapping[int, torch.Tensor],
+        fixed: Sequence[int],
+    ) -> str:
+        """Return the key of a graph, "" if nothing is kept; `fixed` are places of parameters."""
         if self._folder is None:
             return ""
         digest = hashlib.sha256()
-        for part in (_graph_text(graph), json.dumps(self._settings(), sort_keys=True, default=str)):
+        settings = {**self._settings(), "fixed": list(fixed)}
+        for part in (_graph_text(graph), json.dumps(settings, sort_keys=True, default=str)):
             digest.update(part.encode())
         for place, tensor in sorted(constants.items()):
             digest.update(f"constant {place}".encode())

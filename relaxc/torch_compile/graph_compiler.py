@@ -82,8 +82,8 @@ class _Compiler:
         operators: int,
     ) -> CallPlan:
         with running_phase("import"):
-            captured = CapturedGraph(graph, constants)
-        key = self.cache.key(graph, constants)
+            captured = CapturedGraph(graph, constants, self.parameters)
+        key = self.cache.key(graph, constants, self.parameters)
         model = self.cache.load(key)
         outcome = "cached" if model is not None else "compiled"
         if model is None:

@@ -16,8 +16,8 @@ _ADDRESS = torch.Tensor.data_ptr
 
 
 @dataclass(frozen=True)
-class _Held:
-    """What was converted.
+class Held:
+    """What was converted; another one where the memory of a parameter is another.
 
     Attributes:
         addresses: Of each parameter's memory, which `inputs` keep from being given to another one.
@@ -49,11 +49,11 @@ class HeldParameters:
         """
         self._count, self._readers = count, readers
         places = [place for place, _ in readers.values()]
-        self._pick = _picker(places)
-        self._held = _Held((), [None] * count, frozenset(), ())
+        self._pick = picker(places)
+        self._held = Held((), [None] * count, frozenset(), ())
 
-    def inputs(self, given: list[Any]) -> tuple[list[Any], frozenset[int]]:
-        """Return a list of inputs to fill in, and the addresses of those that it has.
+    def inputs(self, given: list[Any]) -> tuple[list[Any], Held]:
+        """Return a list of inputs to fill in, and what they were taken from.
 
         Args:
             given: The graph's arguments.
@@ -65,9 +65,9 @@ class HeldParameters:
         inputs = held.inputs.copy()
         for slot, read in held.copied:
             inputs[slot] = read(given)
-        return inputs, held.taken
+        return inputs, held
 
-    def _hold(self, given: list[Any], addresses: tuple[int, ...]) -> _Held:
+    def _hold(self, given: list[Any], addresses: tuple[int, ...]) -> Held:
         inputs: list[Any] = [None] * self._count
         copied = []
         for slot, (place, read) in self._readers.items():
@@ -76,10 +76,11 @@ class HeldParameters:
                 copied.append((slot, read))
             else:
                 inputs[slot] = _converted(tensor.detach())
-        return _Held(addresses, inputs, frozenset(addresses), tuple(copied))
+        return Held(addresses, inputs, frozenset(addresses), tuple(copied))
 
 
-def _picker(places: Sequence[int]) -> Callable[[list[Any]], tuple[Any, ...]]:
+def picker(places: Sequence[int]) -> Callable[[list[Any]], tuple[Any, ...]]:
+    """Return what takes the elements at some places of a list."""
     if len(places) > 1:
         return operator.itemgetter(*places)
     return lambda given: tuple(given[place] for place in places)

@@ -74,6 +74,25 @@ def pack_weight(w_kn: np.ndarray, machine: Machine) -> np.ndarray:
     return np.ascontiguousarray(padded.reshape(k, panels, nr).transpose(1, 0, 2))
 
 
+def pack_weight_tensor(weight: te.Tensor, swapped: bool, machine: Machine) -> te.Tensor:
+    """Compute what `pack_weight` returns, of a weight that is known only at run time.
+
+    Args:
+        weight: Of shape (K, N), or (N, K) where `swapped`; its extents are known.
+        swapped: Whether the weight's transpose is meant.
+        machine: As for `pack_weight`.
+    """
+    k, n = (int(extent) for extent in (weight.shape[::-1] if swapped else weight.shape))
+    nr = panel_width(n, machine, k)
+
+    def element(panel: tirx.Var, row: tirx.Var, lane: tirx.Var) -> tirx.Expr:
+        col = panel * nr + lane
+        value = weight(col, row) if swapped else weight(row, col)
+        return te.if_then_else(col < n, value, tirx.const(0, weight.dtype)) if n % nr else value
+
+    return te.compute((-(-n // nr), k, nr), element, name="pack_weight")
+
+
 def _split_rows(lead: Sequence[tirx.Expr]) -> int:
     """Return how many leading axes stay apart from the row axis that is tiled.
 
