@@ -7,6 +7,7 @@ comes from the run-time pool instead, so both kinds of tensor may live in one fu
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +16,13 @@ from tvm import relax
 
 from relax_passes.analysis.size_bounds import SizeBounds
 from relax_passes.memory.buffer_offsets import accept_offsets
+from relax_passes.memory.function_arenas import ArenaStack, FunctionArena, calls_of
 from relax_passes.memory.function_rewriter import FunctionRewriter
-from relax_passes.memory.in_place import choose_in_place
+from relax_passes.memory.in_place import InPlace, choose_in_place
 from relax_passes.memory.join_parts import join_parts
 from relax_passes.memory.live_ranges import (
     CALL_TIR,
+    LiveRanges,
     analyze_live_ranges,
     bindings_of,
     is_call_to,
@@ -63,22 +66,45 @@ def plan_memory(
     totals = PlanTotals(parallel_safe=options.parallel_safe)
     if options.compare:
         ctx.log.metrics["tvm_planner_bytes"] = tvm_planner_bytes(mod)
-    for var, func in flat.functions.items():
-        if isinstance(func, relax.Function):
-            planned = _plan_function(planned, var.name_hint, ctx, totals, options)
+    names = [v.name_hint for v, f in flat.functions.items() if isinstance(f, relax.Function)]
+    plans = {name: _plan_function(planned, name, names, totals, options) for name in names}
+    arenas = ArenaStack({name: plan.arena for name, plan in plans.items()})
+    totals.of_run = arenas.totals()
+    for name, plan in plans.items():
+        rewriter = FunctionRewriter(
+            *(planned, ctx, plan.live, plan.in_place, plan.copied, plan.offsets, plan.shared),
+            *(arenas.bytes[name], options.poison),
+        )
+        planned = rewriter.rewrite(name)
     totals.allocations = count_allocations(planned["main"])
     totals.report(ctx)
     return planned, True
 
 
+@dataclass(frozen=True)
+class _FunctionPlan:
+    """What `FunctionRewriter` needs, and the arena that it makes of it."""
+
+    live: LiveRanges
+    in_place: dict[relax.Var, InPlace]
+    copied: dict[relax.Var, list[int]]
+    offsets: dict[int, int]
+    shared: dict[int, int]
+    arena: FunctionArena
+
+
 def _plan_function(
-    mod: tvm.IRModule, name: str, ctx: PassContext, totals: PlanTotals, options: MemoryOptions
-) -> tvm.IRModule:
-    """Plan one function; each call of it allocates an arena of its own."""
+    mod: tvm.IRModule,
+    name: str,
+    functions: Collection[str],
+    totals: PlanTotals,
+    options: MemoryOptions,
+) -> _FunctionPlan:
+    """Plan one function of several; each call of it allocates an arena of its own."""
     func = mod[name]
     bindings = bindings_of(func)
     live = analyze_live_ranges(bindings, func.body.body, SizeBounds(func).bytes_of)
-    totals.naive += sum(_padded(s.arena_bytes) for s in live.storages)
+    naive = sum(_padded(s.arena_bytes) for s in live.storages)
     copied = join_parts(bindings, live, place=options.join and options.reuse)
     totals.part_copies += sum(map(len, copied.values()))
     allowed: dict[str, Any] = {}
@@ -100,15 +126,15 @@ def _plan_function(
         totals.parallel_cost += peak - plan.peak
         plan = Plan(tuple(found), peak, plan.lower_bound)
     offsets = dict(zip(planned, plan.offsets, strict=True))
-    totals.add(plan, len(planned), len(in_place))
+    totals.add(len(planned), len(in_place))
     totals.buffers += describe_buffers(name, bindings, live, offsets)
     # Without reuse, and where branches may run together, each has a storage of its own.
     shared = share_symbolic_storage(live) if options.reuse and not options.parallel_safe else {}
     totals.shared += len(shared) - len(set(shared.values()))
-    rewriter = FunctionRewriter(
-        mod, ctx, live, in_place, copied, offsets, shared, plan.peak, options.poison
-    )
-    return rewriter.rewrite(name)
+    alive = [(*r, _padded(b.arena_bytes)) for r, b in zip(ranges, buffers, strict=True)]
+    calls = calls_of(bindings, functions)
+    arena = FunctionArena(plan.peak, plan.lower_bound, naive, alive, calls)
+    return _FunctionPlan(live, in_place, copied, offsets, shared, arena)
 
 
 def _padded(size: int) -> int:

@@ -9,8 +9,8 @@ from tvm import relax
 from tvm.relax import analysis as relax_analysis
 from tvm.tirx import IntImm
 
+from relax_passes.memory.function_arenas import Totals
 from relax_passes.memory.live_ranges import LiveRanges, bindings_of, is_call_to
-from relax_passes.memory.plan_offsets import Plan
 from relax_passes.pass_base import PassContext
 
 NAME = "plan_memory"
@@ -18,11 +18,9 @@ NAME = "plan_memory"
 
 @dataclass
 class PlanTotals:
-    """What the arenas of all functions take together."""
+    """What one run takes, and counts over all functions."""
 
-    peak: int = 0
-    bound: int = 0
-    naive: int = 0
+    of_run: Totals = Totals()
     planned: int = 0
     in_place: int = 0
     part_copies: int = 0
@@ -32,23 +30,21 @@ class PlanTotals:
     buffers: list[dict[str, Any]] = field(default_factory=list)
     allocations: dict[str, int] = field(default_factory=dict)
 
-    def add(self, plan: Plan, planned: int, in_place: int) -> None:
+    def add(self, planned: int, in_place: int) -> None:
         """Count in one function's plan: how many tensors it places, how many run in place."""
-        self.peak += plan.peak
-        self.bound += plan.lower_bound
         self.planned += planned
         self.in_place += in_place
 
     def report(self, ctx: PassContext) -> None:
         """Leave the totals in the pass log."""
-        ctx.log.metrics["arena_bytes"] = self.peak
-        ctx.log.metrics["lower_bound_bytes"] = self.bound
-        ctx.log.metrics["naive_bytes"] = self.naive
+        ctx.log.metrics["arena_bytes"] = self.of_run.peak
+        ctx.log.metrics["lower_bound_bytes"] = self.of_run.bound
+        ctx.log.metrics["naive_bytes"] = self.of_run.naive
         ctx.log.metrics["memory_plan"] = self.buffers
         ctx.log.fire(
             NAME,
-            f"{self.planned} tensors in {self.peak} bytes (bound {self.bound}, naive "
-            f"{self.naive}), {self.in_place} results in place",
+            f"{self.planned} tensors in {self.of_run.peak} bytes (bound {self.of_run.bound}, naive "
+            f"{self.of_run.naive}), {self.in_place} results in place",
         )
         ctx.log.metrics["part_copies"] = self.part_copies
         if self.part_copies:
