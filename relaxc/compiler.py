@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 import tvm
 from tvm.target import Target
 
-from frontends.imported_model import ImportedModel, TensorSpec
+from frontends.imported_model import ImportedModel
 from frontends.size_bounds import promised_ranges
 from relaxc.artifact import Metadata, installed_tvm_version, isa_features
 from relaxc.buckets import Buckets, entry_name, fix_sizes, name_buckets, split_buckets
 from relaxc.compiled_model import CompiledModel
 from relaxc.errors import CompileError, InvalidInput, InvalidModel, RelaxcError
+from relaxc.module_source import from_ir_module
 from relaxc.options import check_options, is_onnx, is_torch, prepare_dump_dir
 from relaxc.preparation import Preparation
 from relaxc.progress import Progress, phase_progress
@@ -165,23 +166,6 @@ def import_source(
         "expected a path, an onnx.ModelProto, a torch.nn.Module, an ExportedProgram or a "
         f"tvm.IRModule, got {type(source).__name__}"
     )
-
-
-def from_ir_module(mod: tvm.IRModule) -> ImportedModel:
-    """Take a Relax module as it is; names and types are read from its function `main`.
-
-    Raises:
-        InvalidModel: If there is no `main`, or its inputs or outputs are not tensors of known rank.
-    """
-    names = {var.name_hint for var in mod.get_global_vars()}
-    if "main" not in names or not isinstance(mod["main"], tvm.relax.Function):
-        raise InvalidModel("the module has no Relax function called 'main'")
-    main = mod["main"]
-    inputs = tuple(_spec(param.name, param.ty) for param in main.params)
-    result = main.ret_ty
-    fields = list(result.fields) if isinstance(result, tvm.relax.TupleType) else [result]
-    outputs = tuple(_spec(f"output_{i}", field) for i, field in enumerate(fields))
-    return ImportedModel(mod, inputs, outputs, "IRModule")
 
 
 @dataclass
@@ -340,14 +324,6 @@ def _compile_error(phase: str, pass_name: str, fault: Exception) -> CompileError
     reason = f"{type(fault).__name__}: {lines[-1]}" if lines else repr(fault)
     where = f" in pass {pass_name!r}" if pass_name else ""
     return CompileError(f"phase {phase!r} failed{where}: {reason}")
-
-
-def _spec(name: str, ty: Any) -> TensorSpec:
-    shape = getattr(getattr(ty, "shape", None), "values", None)
-    if shape is None or not isinstance(ty, tvm.relax.TensorType):
-        raise InvalidModel("expected a tensor of known rank", tensor=name)
-    dims = [int(d) if isinstance(d, int | tvm.tirx.IntImm) else str(d) for d in shape]
-    return TensorSpec(name, tuple(dims), str(ty.dtype))
 
 
 def _is_file(path: Any) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import tvm
+from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 
@@ -128,3 +130,46 @@ def test_a_part_of_what_a_function_returns_is_no_part_of_a_smaller_argument() ->
     compiled = relaxc.compile(OneOfTwo, threads=1, progress=False)
     x, y = np.random.default_rng(0).standard_normal((2, 8)).astype("float32")
     np.testing.assert_allclose(compiled(x, y), np.tanh(y[1:7]), rtol=1e-5, atol=1e-6)
+
+
+@I.ir_module
+class Nested:
+    """`main` returns tuples within a tuple: an input, what a function gave, a tensor of its own."""
+
+    @R.function(private=True)
+    def both(x: R.Tensor((4, 8), "float32")) -> R.Tuple(
+        R.Tensor((4, 8), "float32"), R.Tuple(R.Tensor((4, 8), "float32"))
+    ):
+        y = R.exp(x)
+        return (x, (y,))
+
+    @R.function
+    def main(x: R.Tensor((4, 8), "float32")) -> R.Tuple(
+        R.Tensor((4, 8), "float32"),
+        R.Tuple(
+            R.Tensor((4, 8), "float32"),
+            R.Tuple(R.Tensor((4, 8), "float32"), R.Tuple(R.Tensor((4, 8), "float32"))),
+        ),
+    ):
+        cls = Nested
+        y = R.add(x, x)
+        pair = cls.both(y)
+        return (x, (y, pair))
+
+
+def test_tuples_within_a_tuple_are_outputs_side_by_side() -> None:
+    compiled = relaxc.compile(Nested, threads=1, progress=False)
+    assert [spec.name for spec in compiled.outputs] == [f"output_{k}" for k in range(4)]
+    x = np.random.default_rng(0).standard_normal((4, 8)).astype("float32")
+    results = compiled(x)
+    for got, want in zip(results, (x, x + x, x + x, np.exp(x + x)), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+    results[1][:] = 7
+    np.testing.assert_allclose(results[2], x + x)
+
+
+def test_an_input_that_is_a_tuple_is_refused() -> None:
+    pair = relax.Var("pair", relax.TupleType([relax.TensorType((4,), "float32")]))
+    func = relax.Function([pair], relax.SeqExpr([], pair), pair.ty)
+    with pytest.raises(relaxc.InvalidModel, match="an input is a tuple.*'pair'"):
+        relaxc.compile(tvm.IRModule({"main": func}), progress=False)
