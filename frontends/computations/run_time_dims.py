@@ -90,10 +90,12 @@ def squeezed_dims(axes: te.Tensor, have: Sequence[Dim]) -> te.Tensor:
 def pads_of_all_axes(pads: te.Tensor, axes: te.Tensor, rank: int) -> te.Tensor:
     """Spread the pads of some axes over all: int64[2 * k] and int64[k] to int64[2 * rank].
 
+    The number k may be a symbol.
+
     The first half is what is added in front of each axis, the second behind. An axis that does not
     exist makes the first size negative.
     """
-    count = int(axes.shape[0])
+    count = index(axes.shape[0])
 
     def body(ins: list[Any], outs: list[Any]) -> None:
         with serial(2 * rank) as place:

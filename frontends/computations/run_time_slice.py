@@ -28,13 +28,13 @@ def plan_slice(
     0 and an axis that does not exist give a count of `INVALID`.
 
     Args:
-        starts: [k], first indices.
+        starts: [k], first indices; k may be a symbol.
         ends: [k], indices not reached.
         axes: [k], the axes sliced, none twice; the first k axes by default.
         steps: [k]; 1 by default.
         have: The tensor's dimensions.
     """
-    rank, number_of_axes = len(have), int(starts.shape[0])
+    rank, number_of_axes = len(have), index(starts.shape[0])
     given = [tensor for tensor in (starts, ends, axes, steps) if tensor is not None]
 
     def body(ins: list[Any], outs: list[Any]) -> None:

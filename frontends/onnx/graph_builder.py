@@ -316,7 +316,9 @@ class GraphBuilder:
         """
         length = value.shape[0]
         if not is_static(length):
-            raise UnsupportedOperator("a shape of unknown length", tensor=value.name)
+            raise UnsupportedOperator(
+                "a shape of unknown length: the result has no rank", tensor=value.name
+            )
         vector = self.expression(value)
         if value.dtype != "int64":
             vector = self._block.emit(relax.op.astype(vector, "int64"))

@@ -220,11 +220,18 @@ class Op:
             raise InvalidModel(f"{left} and {right} must be equal ({name})")
         self.require(prim(left) == prim(right), name)
 
-    def runtime_dims(self, place: int) -> list[Dim]:
-        """Return the elements of an integer vector as dimensions, read at run time if need be."""
+    def runtime_dims(self, place: int, count: int | None = None) -> list[Dim]:
+        """Return the elements of an integer vector as dimensions, read at run time if need be.
+
+        Args:
+            place: The input.
+            count: How many there must be, where that is known: the vector's own length may not be.
+        """
         known = self.dims(place)
         if known is not None:
             return known
+        if count is not None:
+            self.state(place, [count])
         return self.builder.read_dims(self.value(place), self.title)
 
     def run_subgraph(self, graph: onnx.GraphProto) -> list[Value]:

@@ -31,9 +31,14 @@ def size_relation(dim: tirx.Expr, size: tirx.Var) -> SizeRelation | None:
     """
     if isinstance(dim, tirx.Var):
         return SizeRelation() if dim.same_as(size) else None
-    if not isinstance(dim, _STEPS) or not isinstance(dim.b, tirx.IntImm):
+    if not isinstance(dim, _STEPS):
         return None
-    inner, number = size_relation(dim.a, size), int(dim.b)
+    operand, known = dim.a, dim.b
+    if isinstance(dim, tirx.Add | tirx.Mul) and isinstance(operand, tirx.IntImm):
+        operand, known = known, operand
+    if not isinstance(known, tirx.IntImm):
+        return None
+    inner, number = size_relation(operand, size), int(known)
     if inner is None:
         return None
     if isinstance(dim, tirx.Add):

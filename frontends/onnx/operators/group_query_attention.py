@@ -42,6 +42,9 @@ def group_query_attention(op: Op) -> Any:
     op.require_at_most(fresh, total, "new_tokens_are_among_all")
     op.require_at_most(total, op.arithmetic.simplify(past + fresh), "tokens_are_past_or_new")
     capacity = op.arithmetic.maximum(past, total)
+    if not is_static(capacity):
+        # Every index of the kernels below repeats it: with the expression they compile for 40 s.
+        capacity = op.builder.name_size(capacity, f"{op.title}_capacity")
     last = at_most(op, 5, op.arithmetic.simplify(capacity - 1), "the last token of a sample")
     valid = op.as_shape(op.emit(R.reshape(last, relax.ShapeExpr([batch]))), [batch])
     before = op.te(

@@ -41,8 +41,8 @@ def col2im(op: Op) -> relax.Expr:
 @converter("CenterCropPad", since=18)
 def center_crop_pad(op: Op) -> Any:
     """Crop or pad axes around the middle to sizes known at run time."""
-    sizes = op.runtime_dims(1)
     axes = [normalize_axis(axis, op.ndim()) for axis in op.attr("axes") or range(op.ndim())]
+    sizes = op.runtime_dims(1, len(axes))
     if len(axes) != len(sizes):
         raise InvalidModel(f"{len(sizes)} sizes for {len(axes)} axes")
     return op.te(lambda x, dims: center_crop_or_pad(x, axes, dims), op.x(), dims=sizes)

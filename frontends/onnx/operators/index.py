@@ -47,8 +47,6 @@ def slice_inputs(op: Op) -> Any:
 
 def _run_time_slice(op: Op) -> relax.Expr:
     """Slice by bounds, axes or steps read at run time; they may be negative."""
-    if not is_static(op.shape(1)[0]):
-        raise op.unsupported("an unknown number of axes")
     for place in (2, 3, 4):
         if op.has(place):
             op.state(place, op.shape(1))

@@ -12,32 +12,48 @@ from frontends.dims import dims_of, dtype_of
 from frontends.onnx.indices import indices_within
 from frontends.onnx.op import Op
 from frontends.onnx.operators.microsoft import MICROSOFT, biased
+from frontends.onnx.operators.norm import inverse_root_mean_square, statistics
 from frontends.onnx.registry import converter
 
 
 @converter("SkipLayerNormalization", domain=MICROSOFT)
 def skip_layer_norm(op: Op) -> Any:
-    """Normalize input + skip + bias over the last axis; the sum is the fourth output."""
-    total = _skip_sum(op, 4)
+    """Normalize input + skip + bias over the last axis.
+
+    Mean, 1 / deviation and the sum are the other outputs.
+    """
+    total, epsilon = _skip_sum(op, 4), float(op.attr("epsilon", 1e-12))
     beta = op.x(3) if op.has(3) else op.emit(R.zeros_like(op.x(2)))
-    result = R.nn.layer_norm(total, op.x(2), beta, [-1], float(op.attr("epsilon", 1e-12)))
-    return _with_sum(op, result, total)
+    result = R.nn.layer_norm(total, op.x(2), beta, [-1], epsilon)
+    if not any(op.node.output[1:3]):
+        return _named(op, result, None, None, total)
+    return _named(op, result, *statistics(op, _wide(op, total), [op.ndim() - 1], epsilon), total)
 
 
 @converter("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
 def skip_rms_norm(op: Op) -> Any:
-    """Apply RMS normalization to input + skip + bias; the sum is the fourth output."""
-    total = _skip_sum(op, 3)
-    result = R.nn.rms_norm(total, op.x(2), [-1], float(op.attr("epsilon", 1e-12)))
-    return _with_sum(op, result, total)
+    """Apply RMS normalization to input + skip + bias.
+
+    The other outputs are zeros for the mean, which this norm does not take off, 1 / the root of the
+    mean square, and the sum.
+    """
+    total, epsilon = _skip_sum(op, 3), float(op.attr("epsilon", 1e-12))
+    result = R.nn.rms_norm(total, op.x(2), [-1], epsilon)
+    if not any(op.node.output[1:3]):
+        return _named(op, result, None, None, total)
+    inverse = inverse_root_mean_square(op, _wide(op, total), [op.ndim() - 1], epsilon)
+    return _named(op, result, op.emit(R.zeros_like(inverse)), inverse, total)
 
 
 @converter("SimplifiedLayerNormalization", domain=MICROSOFT)
 def rms_norm(op: Op) -> Any:
-    """Apply RMS normalization over the last axis."""
-    if len(op.node.output) > 1 and op.node.output[1]:
-        raise op.unsupported("its deviation output")
-    return R.nn.rms_norm(op.x(0), op.x(1), [-1], float(op.attr("epsilon", 1e-5)))
+    """Apply RMS normalization over the last axis; the second output is the factor."""
+    epsilon = float(op.attr("epsilon", 1e-5))
+    result = R.nn.rms_norm(op.x(0), op.x(1), [-1], epsilon)
+    if not any(op.node.output[1:]):
+        return result
+    wide = _wide(op, op.x(0))
+    return result, inverse_root_mean_square(op, wide, [op.ndim() - 1], epsilon)
 
 
 def _skip_sum(op: Op, bias: int) -> relax.Expr:
@@ -47,10 +63,14 @@ def _skip_sum(op: Op, bias: int) -> relax.Expr:
     return op.emit(R.add(total, op.fitted(op.x(bias), op.shape())))
 
 
-def _with_sum(op: Op, result: relax.Expr, total: relax.Expr) -> Any:
-    if any(op.node.output[1:3]):
-        raise op.unsupported("its mean and deviation outputs")
-    return (result, None, None, total) if len(op.node.output) > 3 else result
+def _named(op: Op, *results: relax.Expr | None) -> Any:
+    """Return as many results as the node names."""
+    return results[: len(op.node.output)]
+
+
+def _wide(op: Op, x: relax.Expr) -> relax.Expr:
+    """Return a tensor in float32, the type of the statistics."""
+    return x if dtype_of(x) == "float32" else op.emit(R.astype(x, "float32"))
 
 
 @converter("EmbedLayerNormalization", domain=MICROSOFT)

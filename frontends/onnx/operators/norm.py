@@ -119,7 +119,7 @@ def layer_norm(op: Op) -> Any:
     if not any(wanted):
         return result
     wide = op.emit(R.astype(x, "float32")) if op.dtype() != "float32" else x
-    average, inverse = _statistics(op, wide, axes, epsilon)
+    average, inverse = statistics(op, wide, axes, epsilon)
     return (result, average, inverse)[: 1 + len(wanted)]
 
 
@@ -136,28 +136,40 @@ def _full_size(op: Op, place: int, sizes: Sequence[Any]) -> relax.Expr:
     return op.emit(R.broadcast_to(x, relax.ShapeExpr(list(sizes))))
 
 
-def _statistics(
+def statistics(
     op: Op, x: relax.Expr, axes: list[int], epsilon: float
 ) -> tuple[relax.Expr, relax.Expr]:
+    """Return mean and 1 / deviation over `axes`, which stay with size 1."""
     average = op.emit(R.mean(x, axes, True))
-    centered = op.emit(R.subtract(x, average))
-    variance = op.emit(R.mean(op.emit(R.multiply(centered, centered)), axes, True))
-    deviation = op.emit(R.sqrt(op.emit(R.add(variance, op.const(epsilon, dtype_of(x))))))
-    return average, op.emit(R.divide(op.const(1.0, dtype_of(x)), deviation))
+    return average, inverse_root_mean_square(op, op.emit(R.subtract(x, average)), axes, epsilon)
+
+
+def inverse_root_mean_square(op: Op, x: relax.Expr, axes: list[int], epsilon: float) -> relax.Expr:
+    """Return 1 / sqrt(mean(x^2) + epsilon) over `axes`, which stay with size 1."""
+    mean = op.emit(R.mean(op.emit(R.multiply(x, x)), axes, True))
+    root = op.emit(R.sqrt(op.emit(R.add(mean, op.const(epsilon, dtype_of(x))))))
+    return op.emit(R.divide(op.const(1.0, dtype_of(x)), root))
 
 
 @converter("RMSNormalization", "SimplifiedLayerNormalization")
-def rms_norm(op: Op) -> relax.Expr:
-    """Divide by the root of the mean square over the axes from `axis` on."""
+def rms_norm(op: Op) -> Any:
+    """Divide by the root of the mean square over the axes from `axis` on.
+
+    SimplifiedLayerNormalization gives the inverse of the root as second output.
+    """
     first, shape = op.axis(-1), list(op.shape())
     scale, epsilon = _full_size(op, 1, shape[first:]), float(op.attr("epsilon", 1e-5))
     axes = list(range(first, len(shape)))
     if first > 0:
-        return R.nn.rms_norm(op.x(), scale, axes, epsilon)
-    # Relax's operator needs an axis that is not normalized.
-    x = op.emit(exact_reshape(op.x(), relax.ShapeExpr([1, *shape])))
-    result = op.emit(R.nn.rms_norm(x, scale, [axis + 1 for axis in axes], epsilon))
-    return exact_reshape(result, relax.ShapeExpr(shape))
+        result = R.nn.rms_norm(op.x(), scale, axes, epsilon)
+    else:  # Relax's operator needs an axis that is not normalized.
+        x = op.emit(exact_reshape(op.x(), relax.ShapeExpr([1, *shape])))
+        normal = op.emit(R.nn.rms_norm(x, scale, [axis + 1 for axis in axes], epsilon))
+        result = exact_reshape(normal, relax.ShapeExpr(shape))
+    if not any(op.node.output[1:]):
+        return result
+    wide = _cast(op, op.x(), "float32")
+    return result, inverse_root_mean_square(op, wide, axes, epsilon)
 
 
 @converter("InstanceNormalization")
@@ -172,7 +184,7 @@ def _scaled(op: Op, x: relax.Expr, axes: list[int], column: list[Any]) -> relax.
     dtype = dtype_of(x)
     wide = accumulator(dtype)
     x = _cast(op, x, wide)
-    average, inverse = _statistics(op, x, axes, float(op.attr("epsilon", 1e-5)))
+    average, inverse = statistics(op, x, axes, float(op.attr("epsilon", 1e-5)))
     unit = op.emit(R.multiply(op.emit(R.subtract(x, average)), inverse))
     scale, shift = (
         op.emit(

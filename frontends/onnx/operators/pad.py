@@ -93,8 +93,6 @@ def _run_time_pad(op: Op) -> relax.Expr:
     """Pad by widths, axes or a value that are known only at run time."""
     rank, mode = op.ndim(), _mode(op)
     if op.has(3):
-        if not is_static(op.shape(3)[0]):
-            raise op.unsupported("an unknown number of axes")
         op.state(1, [2 * op.shape(3)[0]])
         pads = op.te(lambda p, a: pads_of_all_axes(p, a, rank), op.x(1), op.x(3), name="pads")
     else:

@@ -206,7 +206,7 @@ def max_unpool(op: Op) -> relax.Expr:
             for a in range(rank)
         ),
     ]
-    wanted = op.runtime_dims(2) if op.has(2) else source
+    wanted = op.runtime_dims(2, len(shape)) if op.has(2) else source
     if len(wanted) != len(shape):
         raise InvalidModel(f"an output shape of rank {len(wanted)} for rank {len(shape)}")
     for size, least in zip(wanted, source, strict=True):

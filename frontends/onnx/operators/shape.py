@@ -203,7 +203,7 @@ def split_attribute(op: Op) -> list[relax.Expr]:
 @converter("Split", since=13)
 def split_input(op: Op) -> list[relax.Expr]:
     """Cut along an axis into sizes listed by an input, or into equal parts (opset 13 on)."""
-    return _split(op, op.runtime_dims(1) if op.has(1) else None)
+    return _split(op, op.runtime_dims(1, len(op.node.output)) if op.has(1) else None)
 
 
 def _split(op: Op, sizes: list[Dim] | None) -> list[relax.Expr]:
@@ -286,7 +286,7 @@ def tile_along_axis(op: Op) -> relax.Expr:
 @converter("Tile", since=6)
 def tile(op: Op) -> relax.Expr:
     """Repeat the whole tensor along each axis."""
-    return _tile(op, op.runtime_dims(1))
+    return _tile(op, op.runtime_dims(1, op.ndim()))
 
 
 def _tile(op: Op, repeats: list[Dim]) -> relax.Expr:

@@ -43,6 +43,25 @@ def test_skip_layer_norm() -> None:
     )
 
 
+def test_norms_that_also_return_statistics_and_the_sum() -> None:
+    """Mean, 1 / deviation and input + skip; the RMS norms have no mean, which is then 0."""
+    outputs = ["y", "mean", "inverse", "sum"]
+    inputs = {name: _floats(2, 3, 8) for name in ("x", "skip")}
+    constants = {name: _floats(8) for name in ("gamma", "beta", "bias")}
+    nodes = [
+        helper.make_node("SkipLayerNormalization", ["x", "skip", "gamma", "beta", "bias"],
+                         [f"a_{name}" for name in outputs], domain=MICROSOFT),
+        helper.make_node("SkipSimplifiedLayerNormalization", ["x", "skip", "gamma", "bias"],
+                         [f"b_{name}" for name in outputs], domain=MICROSOFT),
+        helper.make_node("SimplifiedLayerNormalization", ["x", "gamma"], ["c_y", "c_inverse"]),
+    ]  # fmt: skip
+    model = make_model(
+        nodes, {name: ("float32", ["b", 3, 8]) for name in inputs},
+        [name for node in nodes for name in node.output], constants, domains={MICROSOFT: 1},
+    )  # fmt: skip
+    assert_like_reference(model, inputs, tolerance=1e-5)
+
+
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 def test_quantize_and_dequantize(dtype: str) -> None:
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))

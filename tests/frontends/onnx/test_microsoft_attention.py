@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from tvm import tirx
 
 import relaxc
 from frontends.errors import UnsupportedOperator
@@ -228,11 +229,27 @@ def test_group_query_attention_of_samples_filled_to_different_lengths() -> None:
     inputs, attrs = _group_query(1, [6, 4], 5)
     model, given = _model("GroupQueryAttention", inputs, CACHED, (6,), **attrs)
     expected = run_reference(model, given)
-    got = relaxc.compile(model, threads=1, progress=False)(**given)
+    compiled = relaxc.compile(model, threads=1, progress=False)
+    got = compiled(**given)
     np.testing.assert_allclose(got[0], expected[0], rtol=2e-5, atol=2e-5)
     for mine, theirs in zip(got[1:], expected[1:], strict=True):
         for sample, length in enumerate([6, 4]):  # what is behind is unspecified
             np.testing.assert_array_equal(mine[sample, :, :length], theirs[sample, :, :length])
+    for wrong in (-1, 6):
+        with pytest.raises(relaxc.RunError, match="the last token of a sample is not between"):
+            compiled(**{**given, "x5": np.asarray([5, wrong], "int32")})
+
+
+def test_group_query_attention_names_the_capacity_of_its_cache() -> None:
+    """Kernels whose every index repeats max(past, total) compile for 40 seconds."""
+    inputs, attrs = _group_query(1, [6, 4], 5, softcap=2.0)
+    model, _ = _model("GroupQueryAttention", inputs, CACHED, **attrs)
+    sizes = {"x3": {2: "past"}, "x4": {2: "past"}}
+    module = import_onnx(model, dynamic_shapes=sizes).module
+    kernels = [func for func in module.functions.values() if isinstance(func, tirx.PrimFunc)]
+    dims = [d for func in kernels for p in func.params if hasattr(p, "shape") for d in p.shape]
+    assert any(isinstance(dim, tirx.Var) and "capacity" in dim.name for dim in dims)
+    assert not any(isinstance(dim, tirx.Max) for dim in dims)
 
 
 def test_decoder_attention_of_one_token_is_attention() -> None:

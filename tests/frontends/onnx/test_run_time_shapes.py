@@ -230,16 +230,41 @@ def test_reduction_over_a_number_of_axes_that_is_known_at_run_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("op", "names", "text"),
-    [
-        ("Pad", ["x", "pads", "", "axes"], "unknown number of axes"),
-        ("Reshape", ["x", "axes"], "unknown length"),
-    ],
+    "op", ["Reshape", "Expand", "Squeeze", "Unsqueeze", "ConstantOfShape", "GatherND"]
 )
-def test_shapes_and_axes_of_symbolic_length_are_unsupported(
-    op: str, names: list[str], text: str
-) -> None:
-    inputs = {"x": ("float32", [2, 3]), "pads": ("int64", ["p"]), "axes": ("int64", ["k"])}
-    model = make_model([helper.make_node(op, names, ["y"])], inputs, ["y"], opset=19)
-    with pytest.raises(relaxc.UnsupportedOperator, match=text):
+def test_vectors_whose_symbolic_length_is_the_rank_are_unsupported(op: str) -> None:
+    inputs = {"x": ("float32", [2, 3]), "v": ("int64", [4, "k"] if op == "GatherND" else ["k"])}
+    names = ["v"] if op == "ConstantOfShape" else ["x", "v"]
+    model = make_model([helper.make_node(op, names, ["y"], name="n")], inputs, ["y"], opset=19)
+    with pytest.raises(relaxc.UnsupportedOperator, match="unknown (length|number)|symbolic length"):
         import_onnx(model)
+
+
+def test_vectors_of_symbolic_length_that_leave_the_rank_alone() -> None:
+    """Pads and slices of some axes, and vectors whose length the operator says."""
+    nodes = [
+        helper.make_node("Pad", ["x", "pads", "", "axes"], ["padded"]),
+        helper.make_node("Slice", ["x", "starts", "ends", "axes"], ["sliced"]),
+        helper.make_node("Tile", ["x", "repeats"], ["tiled"]),
+        helper.make_node("Split", ["x", "sizes"], ["a", "b"], axis=1),
+    ]
+    lengths = {"pads": "p", "axes": "k", "starts": "k", "ends": "k", "repeats": "r", "sizes": "s"}
+    inputs: dict[str, tuple[Any, Any]] = {"x": ("float32", ["n", 3, 4])}
+    inputs |= {name: ("int64", [symbol]) for name, symbol in lengths.items()}
+    names = ["padded", "sliced", "tiled", "a", "b"]
+    compiled = relaxc.compile(make_model(nodes, inputs, names, opset=18), threads=1, progress=False)
+    given = {"x": X, "repeats": np.array([1, 2, 1]), "sizes": np.array([1, 2])}
+    for axes, widths in (([-1], [(0, 0), (0, 0), (2, 1)]), ([2, 0], [(1, 1), (0, 0), (2, 1)])):
+        pads = [widths[axis][side] for side in (0, 1) for axis in axes]
+        numbers = {"pads": pads, "axes": axes, "starts": [1, 0][: len(axes)], "ends": [3, 1]}
+        numbers["ends"] = numbers["ends"][: len(axes)]
+        feeds = {**given, **{name: np.array(n, "int64") for name, n in numbers.items()}}
+        padded, sliced, tiled, first, second = compiled(**feeds)
+        assert_equal(padded, np.pad(X, widths))
+        assert_equal(sliced, X[: 1 if len(axes) > 1 else 2, :, 1:3])
+        assert_equal(tiled, np.tile(X, [1, 2, 1]))
+        assert_equal(np.concatenate([first, second], 1), X)
+    for wrong in ({"pads": np.array([1, 1, 1])}, {"repeats": np.array([2, 2])},
+                  {"sizes": np.array([1, 1, 1])}, {"axes": np.array([0, 5])}):  # fmt: skip
+        with pytest.raises(relaxc.RunError):
+            compiled(**{**feeds, **wrong})

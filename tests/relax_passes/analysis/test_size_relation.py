@@ -16,6 +16,8 @@ H = tirx.Var("h", "int64")
     [
         (W, SizeRelation()),
         (W + 3, SizeRelation(offset=3)),
+        (tirx.Mul(tirx.IntImm("int64", 2), W), SizeRelation(factor=2)),
+        (tirx.Add(tirx.IntImm("int64", 2), W), SizeRelation(offset=2)),
         (tirx.floordiv(W - 1, 4) + 1, SizeRelation(-1, 4, 1, 1)),
         (tirx.floordiv(tirx.floordiv(W - 1, 2) + 5, 3), SizeRelation(9, 6)),
         (tirx.floordiv(W - 1, 32) * 8 + 8, SizeRelation(-1, 32, 8, 8)),
