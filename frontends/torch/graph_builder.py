@@ -18,6 +18,7 @@ from frontends.computations.exact_reshape import exact_reshape
 from frontends.control_flow.function_builder import FunctionBuilder
 from frontends.dims import DimArithmetic
 from frontends.errors import InvalidModel, UnsupportedOperator
+from frontends.torch.symbolic_numbers import SymbolicNumbers
 from frontends.torch.symbolic_shapes import Size, SymbolTable
 
 # What an ATen argument becomes: a Relax expression, a constant still held by torch, or a scalar.
@@ -46,8 +47,10 @@ class GraphBuilder:
         node: The node being converted.
         seed: The input that keys random operators, int64 (1,); None fixes their keys.
         symbols: Translates torch's sizes.
+        numbers: Translates torch's other symbolic numbers, those read from tensors.
         functions: Builds functions that this one calls.
         loop_indices: The number of the step in each loop around, outermost first.
+        holds_functions: Whether the graph has others within, which may use its sizes.
         run_subgraph: Converts a graph that an operator holds where it is called: the graph and its
             arguments in, its results out. A `GraphWalk` sets it.
     """
@@ -59,9 +62,13 @@ class GraphBuilder:
         self.seed, self._draws = seed, 0
         self.functions = FunctionBuilder(block, DimArithmetic(), symbols.known, symbols.fresh)
         self.loop_indices: list[Size] = []
+        self.holds_functions = False
         self.run_subgraph: Callable[[torch.fx.GraphModule, Sequence[Value]], list[Value]]
         self._block = block
         self.symbols = symbols
+        self.numbers = SymbolicNumbers(
+            self.emit, lambda expr: self.size_tensor(symbols.of_expression(expr))
+        )
         self._constants: dict[int, tuple[torch.Tensor, relax.Expr]] = {}
         self.node: torch.fx.Node
 
@@ -109,12 +116,8 @@ class GraphBuilder:
             expr = self._constant(value)
         elif isinstance(value, bool | int | float):
             return relax.const(value, dtype or self.dtype)
-        elif isinstance(value, torch.SymInt):
-            expr = self.size_tensor(self.symbols.size(value))
-        elif isinstance(value, torch.SymBool):
-            expr = self._condition_tensor(self.symbols.condition(value))
-        elif isinstance(value, torch.SymFloat):
-            raise self.unsupported("a symbolic float used as a tensor's value")
+        elif isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+            expr = self._number(value)
         else:
             expr = value
         return expr if dtype is None or expr.ty.dtype == dtype else self.cast(expr, dtype)
@@ -179,6 +182,30 @@ class GraphBuilder:
         name = f"{self.node.name}_sizes"
         self.symbols.define(sizes)
         self._block.match_cast(self.emit(read), relax.ShapeType(list(sizes)), name)
+
+    def number_read(self, number: relax.Expr) -> None:
+        """Note that the node's result, a symbol of torch, is the number in a tensor of rank 0.
+
+        An integer is read into a size only where it is used as one: others may be negative.
+        """
+        node, value = self.node, self.node.meta["val"]
+        symbol = value.node.expr
+        if not symbol.is_Symbol:
+            return
+        if self.functions.frame is None:
+            self.numbers.tensors[str(symbol)] = number
+        if not isinstance(value, torch.SymInt):
+            return
+
+        def define(size: Size) -> None:
+            user, self.node = self.node, node
+            self.define_sizes(self.reshape(number, [1]), [size])
+            self.node = user
+
+        if self.functions.frame is None and not self.holds_functions:
+            self.symbols.postpone(str(symbol), define)
+        elif self.is_undefined(size := self.symbols.size(value)):
+            define(size)
 
     def is_undefined(self, size: Size) -> bool:
         """Tell whether a size is a symbol that neither an input nor a run's data has given yet."""
@@ -258,6 +285,14 @@ class GraphBuilder:
             return relax.const(size, "int64")
         # The tensor form of a shape is the only operator that makes a number of a symbolic size.
         return self.reshape(self.emit(relax.op.shape_to_tensor(relax.ShapeExpr([size]))), [])
+
+    def _number(self, value: torch.SymInt | torch.SymFloat | torch.SymBool) -> relax.Expr:
+        """Return a symbolic number as a tensor of rank 0."""
+        if isinstance(value, torch.SymFloat) or self.numbers.holds(value.node.expr):
+            return self.numbers.tensor(value.node.expr)
+        if isinstance(value, torch.SymInt):
+            return self.size_tensor(self.symbols.size(value))
+        return self._condition_tensor(self.symbols.condition(value))
 
     def _condition_tensor(self, condition: Any) -> relax.Expr:
         """Return a condition on sizes as a rank-0 tensor of bool."""

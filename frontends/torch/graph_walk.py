@@ -33,6 +33,9 @@ class GraphWalk:
         """Start from the values of the placeholders; `module` holds what `get_attr` names."""
         self._builder, self._values, self._module = builder, values, module
         builder.run_subgraph = self._run_subgraph
+        builder.holds_functions |= any(
+            isinstance(held, torch.fx.GraphModule) for held in module.children()
+        )
 
     def run(self, nodes: Iterable[torch.fx.Node]) -> None:
         """Convert the nodes, in order."""
@@ -95,12 +98,23 @@ class GraphWalk:
         if not is_complex(node) and _is_empty(node.meta["val"]):
             b = self._builder
             return b.emit(relax.op.zeros(relax.ShapeExpr(b.result_shape), b.dtype))
-        result = _converters(node)[str(node.target)](self._builder, *args, **kwargs)
+        result = self._converted(node, args, kwargs)
         if defines and result is None:
             return node.meta["val"]
         if isinstance(result, tuple):
             return tuple(None if r is None else self._bound(r) for r in result)
         return self._bound(result)
+
+    def _converted(self, node: torch.fx.Node, args: Any, kwargs: Any) -> Any:
+        """Call the node's converter; those that take a number for a Python one cannot read it."""
+        try:
+            return _converters(node)[str(node.target)](self._builder, *args, **kwargs)
+        except (TypeError, ValueError, RuntimeError) as fault:
+            given = [argument.meta.get("val") for argument in node.all_input_nodes]
+            if any(isinstance(value, torch.SymFloat | torch.SymBool) for value in given):
+                what = "a number that only the data decides as this argument"
+                raise self._builder.unsupported(what) from fault
+            raise
 
     def _bound(self, value: Any) -> Any:
         """Bind a converter's result to a variable, unless it is one, or no expression at all."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -56,6 +56,7 @@ class SymbolTable:
         self._defined: set[tirx.Var] = set()
         self._fixed: dict[str, Size] = {}
         self._fresh = 0
+        self._postponed: dict[str, Callable[[tirx.Var], None]] = {}
 
     def define(self, sizes: Any) -> None:
         """Note that sizes have a value from here on: an input's, or what a run has counted."""
@@ -66,6 +67,10 @@ class SymbolTable:
         for name, variable in self._variables.items():
             if variable is symbol:
                 self._fixed[name] = value
+
+    def postpone(self, name: str, define: Callable[[tirx.Var], None]) -> None:
+        """Have `define` give a symbol of torch its value where it is first used as a size."""
+        self._postponed[name] = define
 
     def bind(self, symbol: Any, size: Size) -> None:
         """Let torch's symbol, if `symbol` is a single one, stand for a size from here on."""
@@ -130,9 +135,11 @@ class SymbolTable:
 
     def size(self, value: Any) -> Size:
         """Return a size (int or torch.SymInt) as an int or an int64 TIR expression."""
-        if isinstance(value, int):
-            return value
-        return self._convert(value.node.expr)
+        return value if isinstance(value, int) else self._convert(value.node.expr)
+
+    def of_expression(self, expr: Any) -> Size:
+        """Return a size that is given as a SymPy expression."""
+        return self._convert(expr)
 
     def condition(self, value: torch.SymBool) -> bool | tvm.ir.Expr:
         """Return a condition on sizes: known, or a boolean TIR expression.
@@ -173,6 +180,8 @@ class SymbolTable:
                 return self._fixed[name]
             if name not in self._variables:
                 self._variables[name] = tirx.Var(self._names.get(name, name), "int64")
+            if name in self._postponed:
+                self._postponed.pop(name)(self._variables[name])
             return self._variables[name]
         if kind in _NARY:
             return functools.reduce(_NARY[kind], [self._convert(a) for a in expr.args])

@@ -9,6 +9,7 @@ import torch
 from tvm import relax, tirx
 
 from frontends.torch.graph_builder import GraphBuilder, Size, Value
+from frontends.torch.operators.random_numbers import drop
 from frontends.torch.registry import converter
 
 
@@ -30,17 +31,21 @@ def attention(
     A row whose scores are all masked gives zeros, as in torch, not NaN. With `enable_gqa` the
     heads, axis -3, of key and value may be fewer: groups of query heads share them.
     """
-    if dropout_p > 0:
-        raise b.unsupported("dropout")
     operands = [b.tensor(each) for each in (query, key, value)]
     shapes = [b.shape(each) for each in operands]
     length, total = shapes[0][-2], shapes[1][-2]
     grouped = enable_gqa and len(shapes[0]) == 4
     leading = _joint([shape[: -3 if grouped else -2] for shape in shapes])
-    rows = []
-    for each, shape in zip(operands, shapes, strict=True):
-        own = [*leading, *shape[len(shape) - (3 if grouped else 2) :]]
-        rows.append(_heads_last(b, _broadcast(b, each, own)))
+    own = 3 if grouped else 2
+    wide = [
+        _broadcast(b, each, [*leading, *shape[len(shape) - own :]])
+        for each, shape in zip(operands, shapes, strict=True)
+    ]
+    if dropout_p > 0 and grouped:
+        raise b.unsupported("dropout with heads that share keys")
+    if dropout_p > 0:
+        return _with_dropout(b, wide, attn_mask, dropout_p, is_causal, scale)
+    rows = [_heads_last(b, each) for each in wide]
     bias = []
     if attn_mask is not None:
         outer = [*leading, shapes[0][-3]] if grouped else leading
@@ -48,9 +53,41 @@ def attention(
     factor = None if scale is None else tirx.FloatImm("float32", scale)
     mask = "TopLeft" if is_causal else None
     out = b.emit(relax.op.nn.attention(*rows, *bias, scale=factor, causal_mask=mask))
-    if len(shapes[0]) == 4:
+    if len(leading) + own == 4:
         return relax.op.permute_dims(out, [0, 2, 1, 3])
     return relax.op.reshape(out, [*leading, length, shapes[2][-1]])
+
+
+def _with_dropout(
+    b: GraphBuilder,
+    operands: Sequence[relax.Expr],
+    mask: Value,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+) -> relax.Expr:
+    """Attention whose weights are zeroed with a probability and else scaled, by its definition."""
+    shapes = [b.shape(each) for each in operands]
+    *leading, length, depth = shapes[0]
+    total = shapes[1][-2]
+    outer = leading if len(leading) == 2 else [_count(leading), 1]
+    query, key, value = (
+        b.reshape(x, [*outer, *shape[-2:]]) for x, shape in zip(operands, shapes, strict=True)
+    )
+    factor = relax.const(1 / math.sqrt(b.static(depth)) if scale is None else scale, b.dtype)
+    query = b.emit(relax.op.multiply(query, factor))
+    scores = b.emit(relax.op.matmul(query, b.permute(key, [0, 1, 3, 2])))
+    if mask is not None:
+        scores = b.emit(relax.op.add(scores, _bias(b, mask, leading, length, total)))
+    if is_causal:
+        shown = torch.ones(b.static(length), b.static(total), dtype=torch.bool).tril()
+        scores = b.emit(relax.op.add(scores, _bias(b, shown, leading, length, total)))
+    weights = b.emit(relax.op.nn.softmax(scores, axis=-1))
+    highest = b.emit(relax.op.max(scores, axis=-1, keepdims=True))
+    hidden = b.emit(relax.op.equal(highest, relax.const(-math.inf, b.dtype)))
+    dropped = b.emit(relax.op.where(hidden, relax.const(0, b.dtype), weights))
+    dropped = drop(b, dropped, dropout_p)
+    return b.reshape(b.emit(relax.op.matmul(dropped, value)), [*leading, length, shapes[2][-1]])
 
 
 def _joint(shapes: Sequence[Sequence[Size]]) -> list[Size]:

@@ -42,15 +42,15 @@ def _coordinates(b: GraphBuilder, data: relax.Expr, size: Size) -> relax.Expr:
 
 @converter("aten._local_scalar_dense.default", "aten.item.default")
 def item(b: GraphBuilder, x: Value) -> relax.Expr | None:
-    """Define the symbol that stands for a tensor's one integer; other numbers stay tensors.
+    """Read a tensor's one number, a symbol of torch; an integer may be used as a size.
 
-    torch takes a float that is read for a float64, and no shape depends on it.
+    torch takes a float that is read for a float64.
     """
-    size = b.scalar_result
-    if size is None:
-        is_bool = isinstance(b.node.meta["val"], bool | torch.SymBool)
+    value = b.node.meta["val"]
+    if not isinstance(value, torch.SymInt | torch.SymFloat):
+        is_bool = isinstance(value, bool | torch.SymBool)
         return b.reshape(b.tensor(x, "bool" if is_bool else "float64"), [])
-    number = b.reshape(b.tensor(x, "int64"), [1])
-    if b.is_undefined(size):
-        b.define_sizes(number, [size])
-    return None
+    dtype = "int64" if isinstance(value, torch.SymInt) else "float64"
+    number = b.reshape(b.tensor(x, dtype), [])
+    b.number_read(number)
+    return None if dtype == "int64" else number

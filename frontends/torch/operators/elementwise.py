@@ -160,7 +160,10 @@ def add(b: GraphBuilder, x: Value, y: Value, alpha: float = 1) -> relax.Expr:
     """X + alpha * y; on booleans it is `or`."""
     left, right = b.operands(x, y)
     if b.dtype == "bool":
-        return relax.op.logical_or(left, right) if alpha else left
+        either = relax.op.logical_or
+        if not isinstance(alpha, int | float):
+            return either(left, b.emit(relax.op.logical_and(right, b.tensor(alpha, "bool"))))
+        return either(left, right) if alpha else left
     return relax.op.add(left, _scaled(b, right, alpha))
 
 
@@ -177,8 +180,10 @@ def rsub(b: GraphBuilder, x: Value, y: Value, alpha: float = 1) -> relax.Expr:
     return sub(b, y, x, alpha)
 
 
-def _scaled(b: GraphBuilder, x: relax.Expr, alpha: float) -> relax.Expr:
-    return x if alpha == 1 else b.emit(relax.op.multiply(x, relax.const(alpha, x.ty.dtype)))
+def _scaled(b: GraphBuilder, x: relax.Expr, alpha: Value) -> relax.Expr:
+    if isinstance(alpha, int | float) and alpha == 1:
+        return x
+    return b.emit(relax.op.multiply(x, b.tensor(alpha, str(x.ty.dtype))))
 
 
 @converter("aten.div.Tensor", "aten.div.Scalar")

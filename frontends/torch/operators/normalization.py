@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -250,10 +251,18 @@ def _affine(
 @converter("aten._softmax.default")
 def softmax(b: GraphBuilder, x: Value, dim: int, half_to_float: bool) -> relax.Expr:
     """exp(x - max) / sum along one axis."""
-    return relax.op.nn.softmax(b.tensor(x, b.dtype), axis=dim)
+    return _of_rows(b, x, lambda rows: relax.op.nn.softmax(rows, axis=dim))
 
 
 @converter("aten._log_softmax.default")
 def log_softmax(b: GraphBuilder, x: Value, dim: int, half_to_float: bool) -> relax.Expr:
     """X - max - log(sum(exp(x - max))) along one axis."""
-    return relax.op.nn.log_softmax(b.tensor(x, b.dtype), axis=dim)
+    return _of_rows(b, x, lambda rows: relax.op.nn.log_softmax(rows, axis=dim))
+
+
+def _of_rows(b: GraphBuilder, x: Value, function: Callable[[relax.Expr], relax.Expr]) -> relax.Expr:
+    """Apply a function along an axis; a single number is a row of one."""
+    data = b.tensor(x, b.dtype)
+    if data.ty.ndim:
+        return function(data)
+    return b.reshape(b.emit(function(b.reshape(data, [1]))), [])

@@ -12,7 +12,7 @@ import torch
 from tvm import relax, te
 
 from frontends.computations.random_numbers import bernoulli, multinomial, normal, uniform
-from frontends.torch.graph_builder import GraphBuilder, Value
+from frontends.torch.graph_builder import GraphBuilder, Size, Value
 from frontends.torch.operators.sorting import sorted_places
 from frontends.torch.registry import converter
 
@@ -26,7 +26,7 @@ def rand(b: GraphBuilder, *_size: Any, **_options: Any) -> relax.Expr:
 @converter("aten.randn.default", "aten.randn_like.default")
 def randn(b: GraphBuilder, *_size: Any, **_options: Any) -> relax.Expr:
     """The standard normal distribution."""
-    return _draw(b, normal, 0.0, 1.0, b.dtype)
+    return _draw(b, normal, 0.0, 1.0, b.dtype, b.result_shape)
 
 
 @converter("aten.uniform.default")
@@ -42,7 +42,7 @@ def normal_(
     b: GraphBuilder, x: Value, mean: float = 0.0, std: float = 1.0, **_options: Any
 ) -> relax.Expr:
     """A normal distribution, in the shape of x."""
-    return _draw(b, normal, mean, std, b.dtype)
+    return _draw(b, normal, mean, std, b.dtype, b.result_shape)
 
 
 @converter("aten.randint.default", "aten.randint_like.default")
@@ -76,7 +76,7 @@ def randperm(b: GraphBuilder, n: Any, **_options: Any) -> relax.Expr:
 def bernoulli_(b: GraphBuilder, x: Value, p: float | None = None, **_options: Any) -> relax.Expr:
     """1 with a probability: one for all elements, or each element's own."""
     if p is not None:
-        return _below(b, p, b.dtype)
+        return _below(b, p, b.dtype, b.result_shape)
     dtype, key = b.dtype, b.random_key()
     return b.te(lambda t, k: bernoulli(t, dtype, k), b.tensor(x), key, name="bernoulli")
 
@@ -106,30 +106,48 @@ def native_dropout(
         return data, b.emit(relax.op.full(b.result_shape, relax.const(True, "bool"), "bool"))
     if p == 1:
         kept = b.emit(relax.op.full(b.result_shape, relax.const(False, "bool"), "bool"))
-        return b.emit(relax.op.zeros(relax.ShapeExpr(b.result_shape), b.dtype)), kept
-    kept = _below(b, 1 - p, "bool")
-    scaled = b.emit(relax.op.multiply(data, relax.const(1 / (1 - p), b.dtype)))
-    return b.emit(relax.op.where(kept, scaled, relax.const(0, b.dtype))), kept
+    else:
+        kept = _below(b, 1 - p, "bool", b.result_shape)
+    return _dropped(b, data, p, kept), kept
+
+
+def drop(b: GraphBuilder, x: relax.Expr, p: float) -> relax.Expr:
+    """Return x with elements zeroed with probability p and the rest scaled by 1 / (1 - p)."""
+    kept = None if p == 1 else _below(b, 1 - p, "bool", b.shape(x))
+    return _dropped(b, x, p, kept)
+
+
+def _dropped(b: GraphBuilder, x: relax.Expr, p: float, kept: relax.Expr | None) -> relax.Expr:
+    if p == 1 or kept is None:
+        return b.emit(relax.op.zeros(relax.ShapeExpr(b.shape(x)), str(x.ty.dtype)))
+    scaled = b.emit(relax.op.multiply(x, relax.const(1 / (1 - p), x.ty.dtype)))
+    return b.emit(relax.op.where(kept, scaled, relax.const(0, x.ty.dtype)))
 
 
 def _uniform(b: GraphBuilder, low: float, high: float, dtype: str) -> relax.Expr:
-    return _draw(b, uniform, low, high, dtype)
+    return _draw(b, uniform, low, high, dtype, b.result_shape)
 
 
 def _draw(
-    b: GraphBuilder, distribution: Callable[..., te.Tensor], first: float, second: float, dtype: str
+    b: GraphBuilder,
+    distribution: Callable[..., te.Tensor],
+    first: float,
+    second: float,
+    dtype: str,
+    shape: list[Size],
 ) -> relax.Expr:
-    """Draw the node's result from a distribution of two parameters."""
-    if 0 in b.result_shape:
-        return b.emit(relax.op.zeros(relax.ShapeExpr(b.result_shape), dtype))
-    return b.te(
+    """Draw a tensor from a distribution of two parameters."""
+    if 0 in shape:
+        return b.emit(relax.op.zeros(relax.ShapeExpr(shape), dtype))
+    drawn = b.te(
         lambda k, dims: distribution(dims, dtype, first, second, k),
-        b.random_key(), name=distribution.__name__, dims=b.result_shape,
+        b.random_key(), name=distribution.__name__, dims=shape or [1],
     )  # fmt: skip
+    return b.reshape(drawn, shape)
 
 
-def _below(b: GraphBuilder, probability: float, dtype: str) -> relax.Expr:
-    drawn = _uniform(b, 0.0, 1.0, "float64")
+def _below(b: GraphBuilder, probability: float, dtype: str, shape: list[Size]) -> relax.Expr:
+    drawn = _draw(b, uniform, 0.0, 1.0, "float64", shape)
     below = b.emit(relax.op.less(drawn, relax.const(probability, "float64")))
     return below if dtype == "bool" else b.cast(below, dtype)
 

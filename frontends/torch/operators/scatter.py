@@ -153,11 +153,14 @@ def index_put(
     order = [*axes, *rest]
     table = b.reshape(b.permute(data, order), [product(indexed), product(others)])
     how = "add" if accumulate else "none"
+    if accumulate and b.dtype == "bool":  # a sum of booleans is whether one of them is true
+        how, table, updates = "max", b.cast(table, "int8"), b.cast(updates, "int8")
     written = b.te(
         lambda t, i, u: scatter_slices(t, i, u, [t.shape[0]], how),
         table, b.reshape(linear, [product(lead), 1]), updates, name="index_put",
     )  # fmt: skip
-    return b.permute(b.reshape(written, [*indexed, *others]), inverse(order))
+    written = b.tensor(b.reshape(written, [*indexed, *others]), b.dtype)
+    return b.permute(written, inverse(order))
 
 
 def _masked_put(
@@ -173,7 +176,7 @@ def _masked_put(
     wide = b.reshape(mask, [*b.shape(mask), *[1] * trailing])
     single = b.reshape(value, [])
     if accumulate:
-        single = b.emit(relax.op.add(data, single))
+        single = _sum(b, data, single)
     return relax.op.where(wide, single, data)
 
 
@@ -189,7 +192,7 @@ def _masked_values(
     if rows.ty.ndim <= len(trailing) or same_shape(b.shape(rows)[:1], [1]):
         slice_ = rows if rows.ty.ndim <= len(trailing) else b.reshape(rows, b.shape(rows)[1:])
         one = b.broadcast(slice_, shape)  # the same slice everywhere
-        one = b.emit(relax.op.add(data, one)) if accumulate else one
+        one = _sum(b, data, one) if accumulate else one
         return relax.op.where(b.reshape(mask, [*b.shape(mask), *[1] * len(trailing)]), one, data)
     if rows.ty.ndim != len(trailing) + 1:
         raise b.unsupported("a mask only known at run time and values to broadcast")
@@ -197,7 +200,11 @@ def _masked_values(
     wide = b.broadcast(b.reshape(mask, [*b.shape(mask), *[1] * len(trailing)]), shape)
     start = b.emit(relax.op.zeros_like(data)) if accumulate else data
     written = b.te(masked_scatter, start, wide, rows, name="index_put")
-    return b.emit(relax.op.add(data, written)) if accumulate else written
+    return _sum(b, data, written) if accumulate else written
+
+
+def _sum(b: GraphBuilder, x: relax.Expr, y: relax.Expr) -> relax.Expr:
+    return b.emit((relax.op.logical_or if b.dtype == "bool" else relax.op.add)(x, y))
 
 
 @converter("aten.masked_scatter.default")

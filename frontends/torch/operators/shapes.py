@@ -160,6 +160,8 @@ def constant_pad(b: GraphBuilder, x: Value, pad: Any, value: float = 0) -> relax
         if before < 0 or after < 0:
             data = b.slice_axis(data, axis, max(-before, 0), length + min(after, 0))
     positive = [max(width, 0) for pair in widths for width in pair]
+    if data.ty.dtype == "bool":
+        value = bool(value)
     return relax.op.nn.pad(data, positive, pad_value=value) if any(positive) else data
 
 

@@ -10,7 +10,13 @@ torch = pytest.importorskip("torch")
 
 from torch.nn.functional import scaled_dot_product_attention as attention  # noqa: E402
 
-from tests.frontends.torch.eager_comparison import assert_matches_eager, operators  # noqa: E402
+from frontends.torch import import_torch  # noqa: E402
+from tests.frontends.torch.eager_comparison import (  # noqa: E402
+    Lambda,
+    assert_matches_eager,
+    operators,
+    run,
+)
 
 
 def numbers(*shape: int) -> torch.Tensor:
@@ -64,6 +70,21 @@ def test_other_ranks(leading):
 def test_operands_that_broadcast():
     k, v = numbers(1, 4, 9, 8), numbers(4, 9, 8)
     assert_matches_eager(attention, Q, k, v)
+    assert_matches_eager(attention, Q[0], K, V)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_dropout_zeros_weights_and_scales_the_rest(causal):
+    q, k, weights = Q[0], K[0], torch.eye(9).expand(4, 9, 9)
+    every = attention(q, k, weights, is_causal=causal)
+    model = import_torch(
+        Lambda(lambda q, k, v: attention(q, k, v, dropout_p=0.25, is_causal=causal)),
+        (q, k, weights),
+    )
+    (kept,) = run(model, q, k, weights)
+    zeros = kept == 0
+    torch.testing.assert_close(torch.from_numpy(kept), every / 0.75 * torch.from_numpy(~zeros))
+    assert 0.1 < zeros[every.numpy() > 0].mean() < 0.4
 
 
 def test_grouped_heads():

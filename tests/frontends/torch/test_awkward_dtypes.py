@@ -106,8 +106,27 @@ def test_numbers_read_from_a_tensor():
         model = relaxc.compile(Lambda(lambda x: x.item()), (x,), threads=1)
         assert torch.as_tensor(model(x)).item() == x.item()
     check(lambda x: x.half() * x[1].item() + x[0].item(), numbers(3), tolerance=1e-2)
-    with pytest.raises(relaxc.UnsupportedOperator, match="a symbolic float"):
-        relaxc.compile(Lambda(lambda x: x * (x[0].item() * 2)), (numbers(3),))
+    leaky = Lambda(lambda x: functional.leaky_relu(x, x[0].item()))
+    with pytest.raises(relaxc.UnsupportedOperator, match="only the data decides as this argument"):
+        relaxc.compile(leaky, (numbers(3),))
+
+
+def test_booleans_padded_and_written():
+    mask, places = torch.tensor([True, False, False]), torch.tensor([0, 1, 1])
+    wide = torch.tensor([True, False, True])
+
+    def function(x, i, v):
+        added = x.index_put((i,), v, accumulate=True)
+        return functional.pad(x, (1, 2), value=2), added, x.index_put((x,), v[0], accumulate=True)
+
+    check(function, mask, places, wide)
+
+
+def test_operators_along_the_axis_of_a_single_number():
+    x = numbers(3)[0]
+    check(lambda x: [x.softmax(0), x.log_softmax(-1), functional.dropout(x, 1.0)], x)
+    kept = Lambda(lambda x: functional.dropout(x, 0.5, True))
+    assert float(relaxc.compile(kept, (x,), threads=1)(x)) in (0.0, float(2 * x))
 
 
 def test_an_embedding_shrinks_rows_in_place():
