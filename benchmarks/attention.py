@@ -27,7 +27,6 @@ from benchmarks.machine_limits import fma_peak
 from tir_schedules import Machine, host_target, schedule_func
 from tir_schedules.attention import attention
 from tir_schedules.attention_variants import causal
-from tir_schedules.llvm.vector_math import lower_math
 
 HEADS, SIZE = 12, 64
 Clock = Callable[[], float]
@@ -73,7 +72,7 @@ def kernel(tokens: int, masked: bool, target: Target) -> Callable[..., None]:
     scheduled = schedule_func(func, target)
     if scheduled.rule != "attention":
         raise AssertionError(f"the rule {scheduled.rule} took the kernel: {scheduled.declined}")
-    return compiled(lower_math(scheduled.func), target)
+    return compiled(scheduled.func, target)
 
 
 def measure(tokens: int, masked: bool, target: Target, rounds: int, clock: Clock) -> Row:

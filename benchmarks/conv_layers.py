@@ -22,8 +22,7 @@ from relaxc.thread_pool import use_threads
 from tir_schedules import Machine, host_target
 from tir_schedules.llvm import conv2d_nchwc, depthwise_conv2d, winograd_rule
 from tir_schedules.llvm.conv_algorithm import choose_winograd
-from tir_schedules.llvm.stack_allocation import KERNEL_PIPELINE
-from tir_schedules.llvm.vector_math import lower_math
+from tir_schedules.llvm.kernel_pipeline import KERNEL_PIPELINE
 from tir_schedules.llvm.winograd_conv2d import transform_weight, winograd_conv2d
 
 _TOLERANCE = 1e-4
@@ -128,7 +127,7 @@ def _kernel(
     begin = time.perf_counter()
     scheduled = rule.apply(func, machine).mod["main"]
     middle = time.perf_counter()
-    named = lower_math(scheduled).with_attr("global_symbol", "main")
+    named = scheduled.with_attr("global_symbol", "main")
     library = tvm.compile(
         tvm.IRModule({"main": named}), target=target, tir_pipeline=KERNEL_PIPELINE
     )

@@ -24,9 +24,8 @@ from benchmarks.machine_limits import fma_peak
 from relaxc.thread_pool import use_threads
 from tir_schedules import Machine, host_target, schedule_func
 from tir_schedules.llvm.batch_matmul import batch_matmul
+from tir_schedules.llvm.kernel_pipeline import KERNEL_PIPELINE
 from tir_schedules.llvm.matmul import matmul_packed, pack_weight, panel_width
-from tir_schedules.llvm.stack_allocation import KERNEL_PIPELINE
-from tir_schedules.llvm.vector_math import lower_math
 
 PRODUCTS = [(128, 768, 768), (128, 768, 2304), (128, 768, 3072), (128, 3072, 768)]
 PRODUCTS += [(197, 768, 768), (1, 768, 3072), (1024, 1024, 1024), (3136, 96, 384)]
@@ -137,7 +136,7 @@ def measure(kernel: Kernel, target: Target, machine: Machine, rounds: int) -> tu
         AssertionError: If its result is off by more than 1e-4 of the largest value.
     """
     scheduled = schedule_func(kernel.func, target, machine)
-    run = compiled(lower_math(scheduled.func), target)
+    run = compiled(scheduled.func, target)
     inputs = [tvm.runtime.tensor(array) for array in kernel.inputs]
     out = tvm.runtime.tensor(np.full(kernel.expected.shape, np.nan, "float32"))
     seconds = _times(lambda: run(*inputs, out), rounds)

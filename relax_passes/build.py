@@ -6,7 +6,7 @@ import tvm
 from tvm import relax
 
 from relax_passes.pass_base import PassContext
-from tir_schedules.llvm.stack_allocation import KERNEL_PIPELINE
+from tir_schedules.llvm.kernel_pipeline import KERNEL_PIPELINE
 
 
 def build_executable(mod: tvm.IRModule, ctx: PassContext) -> relax.VMExecutable:

@@ -108,12 +108,12 @@ def schedule_kernel(
     operands = operands or epilogue_operands(scheduled)
     if ctx.machine.kind == "llvm":
         from tir_schedules.llvm.bfloat16 import compute_bfloat16_in_float32
+        from tir_schedules.llvm.double_math import call_double_math
         from tir_schedules.llvm.unordered_comparison import compare_unordered
-        from tir_schedules.llvm.vector_math import lower_math
 
         scheduled = _without_scope_names(scheduled)
         scheduled = compute_bfloat16_in_float32(compare_unordered(scheduled))
-        scheduled = lower_math(scheduled)
+        scheduled = call_double_math(scheduled)
     scheduled = bind_names_once(scheduled)
     if operands:
         scheduled = scheduled.with_attr(IN_PLACE_OPERANDS, [list(pair) for pair in operands])

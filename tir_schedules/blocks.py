@@ -8,7 +8,6 @@ from collections.abc import Iterable
 import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Call, TensorLoad
-from tvm.s_tir import SBlock
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import IntImm, PrimFunc
 
@@ -22,11 +21,8 @@ RECOMPUTE = 6
 # Inlining one producer into several readers copies its expression: stop before it explodes.
 _MAX_INLINED_NODES = 600
 # TVM's code generator substitutes let values into each other while it simplifies them, which takes
-# time exponential in their nesting; a polynomial of `vector_math` nests about four deep.
+# time exponential in their nesting. Elementary functions bind none: see `llvm.lower_math`.
 _MAX_LET_DEPTH = 7
-_POLYNOMIAL_LETS = 4
-# The condition of a pad or a concatenation of symbolic size is proved anew for each of them.
-_CONDITION_LETS = 4
 
 
 def leaf_blocks(sch: s_tir.Schedule) -> list[SBlockRV]:
@@ -116,7 +112,6 @@ def inline_spatial(
         bodies = [sch.get(reader).body for reader in readers]
         worst = max((nodes * _loads_of(b, buffer) + expression_nodes(b) for b in bodies), default=0)
         deepest = max((let_depth(body) for body in bodies), default=0) + let_depth(stmt.body)
-        deepest += _CONDITION_LETS * _asks_for_a_size(stmt)
         if worst > _MAX_INLINED_NODES or deepest > _MAX_LET_DEPTH:
             continue
         try:
@@ -126,22 +121,6 @@ def inline_spatial(
         if let_depth(stmt.body):
             for reader in readers:
                 renew_let_names(sch, reader)
-
-
-def _asks_for_a_size(block: SBlock) -> bool:
-    """Tell whether a block chooses an element by a condition, on axes of which one is symbolic.
-
-    Once its loops are fused, the axes in the condition are quotients by the symbolic size.
-    """
-    conditions: list[Call] = []
-
-    def visit(call: Call) -> None:
-        if getattr(call.op, "name", "").rpartition(".")[2] == "if_then_else":
-            conditions.append(call)
-
-    tvm_ffi.structural_walk(block.body, (Call, visit), order="pre")
-    symbolic = any(constant(axis.dom.extent) is None for axis in block.iter_vars)
-    return symbolic and bool(conditions)
 
 
 def _loads_of(node: object, buffer: tirx.Buffer) -> int:
@@ -182,18 +161,10 @@ def loops_within(sch: s_tir.Schedule, block: SBlockRV, outer: LoopRV) -> list[Lo
 
 
 def let_depth(node: object) -> int:
-    """Return how deep the let bindings of an expression may nest once its math is lowered."""
-    depth = [0]
-
-    def bind(_: tirx.Let) -> None:
-        depth[0] += 1
-
-    def visit(call: Call) -> None:
-        if getattr(call.op, "name", "").rpartition(".")[2] in _LONG_CALLS - {"sqrt"}:
-            depth[0] += _POLYNOMIAL_LETS
-
-    tvm_ffi.structural_walk(node, [(tirx.Let, bind), (Call, visit)], order="pre")
-    return depth[0]
+    """Return how many let bindings an expression has: they may all nest."""
+    bound: list[tirx.Let] = []
+    tvm_ffi.structural_walk(node, (tirx.Let, bound.append), order="pre")
+    return len(bound)
 
 
 class _Schedule(s_tir.Schedule):

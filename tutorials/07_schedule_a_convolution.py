@@ -24,7 +24,7 @@ from tir_schedules import Machine, host_target
 from tir_schedules.llvm import conv2d_nchwc, winograd_rule
 from tir_schedules.llvm.conv_algorithm import choose_winograd
 from tir_schedules.llvm.conv_tile import ConvSizes, choose_conv_tile
-from tir_schedules.llvm.stack_allocation import KERNEL_PIPELINE
+from tir_schedules.llvm.kernel_pipeline import KERNEL_PIPELINE
 from tir_schedules.llvm.winograd_conv2d import transform_weight, winograd_conv2d
 from tir_schedules.llvm.winograd_matrices import winograd
 

@@ -30,8 +30,7 @@ from tir_schedules.attention_variants import (
     sliding_window,
     soft_cap,
 )
-from tir_schedules.llvm.stack_allocation import KERNEL_PIPELINE
-from tir_schedules.llvm.vector_math import lower_math
+from tir_schedules.llvm.kernel_pipeline import KERNEL_PIPELINE
 
 TOKENS, HEADS, SIZE = 200, 4, 32
 TARGET = host_target(1)
@@ -58,7 +57,7 @@ def expected(arrays: list[np.ndarray], rescore: Rescore, shown: np.ndarray | boo
 
 
 def run(scheduled: Scheduled, arrays: list[np.ndarray]) -> np.ndarray:
-    func = lower_math(scheduled.func).with_attr("global_symbol", "main")
+    func = scheduled.func.with_attr("global_symbol", "main")
     call = tvm.compile(
         tvm.IRModule({"main": func}), target=TARGET, tir_pipeline=KERNEL_PIPELINE
     ).jit()["main"]

@@ -15,8 +15,8 @@ from tvm.tirx import PrimFunc
 
 from tir_schedules import Machine, host_target, schedule_func
 from tir_schedules.llvm.batch_matmul import batch_matmul
+from tir_schedules.llvm.kernel_pipeline import KERNEL_PIPELINE
 from tir_schedules.llvm.matmul import matmul_packed, pack_weight
-from tir_schedules.llvm.vector_math import lower_math
 
 TARGETS = {
     "sse4": ({"mcpu": "nehalem", "mtriple": "x86_64-linux-gnu"}, r"mulps.*xmm"),
@@ -95,8 +95,9 @@ def test_rules_build_for_other_processors(name: str, kernel: str) -> None:
     target = _target(name)
     scheduled = schedule_func(KERNELS[kernel](Machine.from_target(target)), target)
     assert scheduled.rule == kernel
-    func = lower_math(scheduled.func).with_attr("global_symbol", "main")
-    asm = tvm.compile(tvm.IRModule({"main": func}), target=target).mod.inspect_source("asm")
+    func = scheduled.func.with_attr("global_symbol", "main")
+    library = tvm.compile(tvm.IRModule({"main": func}), target=target, tir_pipeline=KERNEL_PIPELINE)
+    asm = library.mod.inspect_source("asm")
     if "matmul" in kernel:
         assert re.search(TARGETS[name][1], asm)
     assert not re.search(r"\b(call\w*|bl)\s+(expf|erff|tanhf)\b", asm)

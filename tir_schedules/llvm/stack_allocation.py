@@ -1,4 +1,4 @@
-"""Small temporaries of CPU kernels on the stack, and the kernel pipeline that puts them there.
+"""Small temporaries of CPU kernels on the stack.
 
 TVM's lowering asks its run-time library for a temporary of 1 KiB or more, and LLVM cannot see
 through that call: it does not know that nobody else reads the memory. A register tile there is
@@ -15,8 +15,6 @@ from tvm.tirx import AllocBuffer
 
 from tir_schedules.blocks import constant, points
 
-# Pass it as `tir_pipeline` to `tvm.compile`.
-KERNEL_PIPELINE = "relaxc"
 # TVM's lowering leaves an allocation with this annotation to code generation, which uses the stack.
 _ON_STACK = "disable_lower_builtin"
 # More than a register tile and what is transformed for it; little of the stack of any thread.
@@ -42,11 +40,3 @@ def _fits(buffer: tirx.Buffer) -> bool:
     elements = points([constant(size) for size in buffer.shape], unknown=_MOST_BYTES + 1)
     element = DataType(str(buffer.dtype))
     return 0 < elements * element.lanes * element.bits <= 8 * _MOST_BYTES
-
-
-def _pipeline() -> tuple:
-    kernels, host, device = tirx.get_tir_pipeline("s_tir")
-    return kernels, lambda: tvm.transform.Sequential([allocate_on_stack, host()]), device
-
-
-tirx.register_tir_pipeline(KERNEL_PIPELINE, _pipeline)

@@ -1,8 +1,8 @@
-"""Elementary float32 functions as polynomials, so that the loops around them vectorize.
+"""Elementary float32 functions of scalars and vectors, as polynomials.
 
-TVM lowers exp, tanh, erf and log on LLVM to scalar libm calls, even in a vectorized loop. The
-expressions here use only arithmetic, comparisons, selects and bit patterns. NaN propagates, and
-results overflow to infinity and underflow through denormals to zero as in C.
+TVM lowers exp, tanh, erf and log on LLVM to scalar libm calls, even of a vector. The expressions
+here use only arithmetic, comparisons, selects and bit patterns. NaN propagates, and results
+overflow to infinity and underflow through denormals to zero as in C.
 
 Polynomials for exp, log and small tanh: S. Moshier, Cephes mathematical library (expf.c, logf.c,
 exp2f.c, tanhf.c). erf(x) / x is a rational minimax fit in x^2 on |x| <= 3.93.
@@ -13,10 +13,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-import tvm_ffi
-from tvm import tirx
+from tvm import DataType, tirx
 from tvm.ir import Call
-from tvm.tirx import Expr, FloatImm, PrimFunc
+from tvm.tirx import Expr, FloatImm
 
 _EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5)
 _LOG = (
@@ -64,6 +63,34 @@ def _i(value: int) -> Expr:
     return tirx.const(value, "int32")
 
 
+def _lanes(x: Expr) -> int:
+    return int(DataType(str(x.ty)).lanes)
+
+
+def _element(x: Expr) -> str:
+    return str(DataType(str(x.ty)).with_lanes(1))
+
+
+def _as(dtype: str, like: Expr) -> str:
+    """Return the type of as many elements as `like` has."""
+    return str(DataType(dtype).with_lanes(_lanes(like)))
+
+
+def _bits(x: Expr) -> Expr:
+    return tirx.reinterpret(_as("int32", x), x)
+
+
+def _float(bits: Expr) -> Expr:
+    return tirx.reinterpret(_as("float32", bits), bits)
+
+
+def _select(condition: Expr, yes: Expr, no: Expr) -> Expr:
+    """Select lane by lane; a scalar stands for a vector of it."""
+    lanes = _lanes(condition)
+    widened = [x if _lanes(x) == lanes else tirx.Broadcast(x, lanes) for x in (yes, no)]
+    return tirx.Select(condition, *widened)
+
+
 def _let(value: Expr, body: Callable[[Expr], Expr]) -> Expr:
     """Bind `value`, so that it is computed once however often `body` uses it.
 
@@ -82,12 +109,12 @@ def _horner(coefficients: Sequence[float], x: Expr) -> Expr:
 
 
 def _power_of_two(exponent: Expr) -> Expr:
-    return tirx.reinterpret("float32", (exponent + _i(127)) << _i(23))
+    return _float((exponent + _i(127)) << _i(23))
 
 
 def _scale_in_low_bits(rounded: Expr) -> Expr:
     """Return 2^n of a sum n + `_ROUND_BIASED`; 0 where n is below -126."""
-    return tirx.reinterpret("float32", tirx.reinterpret("int32", rounded) << _i(23))
+    return _float(_bits(rounded) << _i(23))
 
 
 def _small_exp(r: Expr) -> Expr:
@@ -115,7 +142,7 @@ def _scaled_exp(shifted: Expr, reduced: Callable[[Expr], Expr]) -> Expr:
                 half = n >> _i(1)
                 return mantissa * _power_of_two(half) * _power_of_two(n - half)
 
-            return _let(tirx.reinterpret("int32", t) - _i(_ROUND_BITS), with_n)
+            return _let(_bits(t) - _i(_ROUND_BITS), with_n)
 
         return _let(reduced(t - _f(_ROUND)), with_r)
 
@@ -126,7 +153,7 @@ def _clamp(x: Expr, low: float, high: float) -> Expr:
     """Clamp; NaN stays NaN because both comparisons are false for it."""
     return _let(
         x,
-        lambda v: tirx.Select(v < _f(low), _f(low), tirx.Select(v > _f(high), _f(high), v)),
+        lambda v: _select(v < _f(low), _f(low), _select(v > _f(high), _f(high), v)),
     )
 
 
@@ -181,7 +208,7 @@ def exp2_of_negative(x: Expr) -> Expr:
 
         return _let(v + _f(_ROUND_BIASED), with_shifted)
 
-    return _let(tirx.Select(x < _f(-127.0), _f(-127.0), x), with_x)
+    return _let(_select(x < _f(-127.0), _f(-127.0), x), with_x)
 
 
 def sigmoid(x: Expr) -> Expr:
@@ -189,7 +216,7 @@ def sigmoid(x: Expr) -> Expr:
 
     def with_x(v: Expr) -> Expr:
         above = _f(1.0) / (_f(1.0) + _normal_exp(_f(0.0) - _clamp(v, -88.0, 88.0)))
-        return tirx.Select(v < _f(-88.0), _f(0.0), above)
+        return _select(v < _f(-88.0), _f(0.0), above)
 
     return _let(x, with_x)
 
@@ -200,13 +227,12 @@ def tanh(x: Expr) -> Expr:
     def with_x(v: Expr) -> Expr:
         def with_square(z: Expr) -> Expr:
             small = _horner(_TANH, z) * z * v + v
-            # TVM writes a bound value out wherever it is read, so this one is read twice only.
-            size = tirx.Select(tirx.abs(v) > _f(44.0), _f(44.0), tirx.abs(v))
+            size = _let(tirx.abs(v), lambda a: _select(a > _f(10.0), _f(10.0), a))
             signed = _let(
                 _f(1.0) - _f(2.0) / (_normal_exp(size * _f(2.0)) + _f(1.0)),
-                lambda large: tirx.Select(v < _f(0.0), _f(0.0) - large, large),
+                lambda large: _select(v < _f(0.0), _f(0.0) - large, large),
             )
-            return tirx.Select(z < _f(0.390625), small, signed)
+            return _select(z < _f(0.390625), small, signed)
 
         return _let(v * v, with_square)
 
@@ -218,8 +244,8 @@ def erf(x: Expr) -> Expr:
 
     def with_x(v: Expr) -> Expr:
         inner = _let(v * v, lambda z: v * _horner(_ERF_P, z) / _horner(_ERF_Q, z))
-        above = tirx.Select(v > _f(3.9), _f(1.0), inner)
-        return tirx.Select(v < _f(-3.9), _f(-1.0), above)
+        above = _select(v > _f(3.9), _f(1.0), inner)
+        return _select(v < _f(-3.9), _f(-1.0), above)
 
     return _let(_clamp(x, -3.93, 3.93), with_x)
 
@@ -235,8 +261,8 @@ def log(x: Expr) -> Expr:
             offset = _i(0x3F3504F3)
 
             def with_exponent(e: Expr) -> Expr:
-                mantissa = tirx.reinterpret("float32", bits - (e << _i(23)))
-                power = tirx.Cast("float32", e) - tirx.Select(tiny, _f(23.0), _f(0.0))
+                mantissa = _float(bits - (e << _i(23)))
+                power = tirx.Cast(_as("float32", e), e) - _select(tiny, _f(23.0), _f(0.0))
                 return _let(
                     mantissa - _f(1.0),
                     lambda m: _let(
@@ -254,12 +280,12 @@ def log(x: Expr) -> Expr:
 
             return _let((bits - offset) >> _i(23), with_exponent)
 
-        finite = _let(tirx.reinterpret("int32", tirx.Select(tiny, v * _f(2.0**23), v)), with_bits)
-        infinity = tirx.reinterpret("float32", _i(0x7F800000))
-        nan = tirx.reinterpret("float32", _i(0x7FC00000))
-        ordinary = tirx.Select(v < infinity, finite, v)  # +inf and NaN pass through
-        negative = tirx.Select(v < _f(0.0), nan, _f(0.0) - infinity)
-        return tirx.Select(v <= _f(0.0), negative, ordinary)
+        finite = _let(_bits(_select(tiny, v * _f(2.0**23), v)), with_bits)
+        infinity = _float(_i(0x7F800000))
+        nan = _float(_i(0x7FC00000))
+        ordinary = _select(v < infinity, finite, v)  # +inf and NaN pass through
+        negative = _select(v < _f(0.0), nan, _f(0.0) - infinity)
+        return _select(v <= _f(0.0), negative, ordinary)
 
     return _let(x, with_x)
 
@@ -270,9 +296,9 @@ def log1p(x: Expr) -> Expr:
     def with_x(v: Expr) -> Expr:
         def with_sum(u: Expr) -> Expr:
             corrected = log(u) * (v / (u - _f(1.0)))
-            plain = tirx.Select(u > _f(3e38), v, corrected)
-            infinite = tirx.Select(v > _f(3e38), log(v), plain)
-            return tirx.Select(tirx.all(u <= _f(1.0), u >= _f(1.0)), v, infinite)
+            plain = _select(u > _f(3e38), v, corrected)
+            infinite = _select(v > _f(3e38), log(v), plain)
+            return _select(tirx.all(u <= _f(1.0), u >= _f(1.0)), v, infinite)
 
         return _let(v + _f(1.0), with_sum)
 
@@ -281,6 +307,8 @@ def log1p(x: Expr) -> Expr:
 
 def _power(base: Expr, exponent: Expr) -> Expr | None:
     """Return base^exponent for the constant exponents that models use, None for others."""
+    if isinstance(exponent, tirx.Broadcast):
+        exponent = exponent.value
     if not isinstance(exponent, tirx.FloatImm | tirx.IntImm):
         return None
     value = float(exponent.value)
@@ -295,6 +323,18 @@ def _power(base: Expr, exponent: Expr) -> Expr | None:
     return None
 
 
+def _isnan(x: Expr) -> Expr:
+    """Tell by its bits whether x is NaN; TVM tests each lane of a vector by itself."""
+    kind, magnitude, infinity = _NAN_BITS[_element(x)]
+    bits = tirx.reinterpret(_as(kind, x), x) & tirx.const(magnitude, kind)
+    return bits > tirx.const(infinity, kind)
+
+
+# Integer type, mask of all bits but the sign, and the bits of infinity: NaN is what lies above.
+_NAN_BITS = {
+    "float32": ("int32", 0x7FFF_FFFF, 0x7F80_0000),
+    "float64": ("int64", 0x7FFF_FFFF_FFFF_FFFF, 0x7FF0_0000_0000_0000),
+}
 _UNARY: dict[str, Callable[[Expr], Expr]] = {
     "exp": exp,
     "exp2": exp2,
@@ -309,43 +349,15 @@ _UNARY: dict[str, Callable[[Expr], Expr]] = {
 }
 
 
-# TVM knows no float64 code for sinh and cosh; libm does, and has an erf of full accuracy.
-_DOUBLE = frozenset({"erf", "sinh", "cosh"})
+def written_out(call: Call) -> Expr:
+    """Return a call of an elementary function as an expression, or the call if there is none.
 
-
-# Integer type, mask of all bits but the sign, and the bits of infinity: NaN is what lies above.
-_BITS = {
-    "float32": ("int32", 0x7FFF_FFFF, 0x7F80_0000),
-    "float64": ("int64", 0x7FFF_FFFF_FFFF_FFFF, 0x7FF0_0000_0000_0000),
-}
-
-
-def isnan(x: Expr) -> Expr:
-    """Tell by its bits whether x is NaN; TVM tests each lane of a vector by itself."""
-    dtype, magnitude, infinity = _BITS[str(x.ty)]
-    bits = tirx.reinterpret(dtype, x) & tirx.const(magnitude, dtype)
-    return bits > tirx.const(infinity, dtype)
-
-
-def _lower_call(call: Call) -> Expr:
-    name = getattr(call.op, "name", "").rpartition(".")[2]
-    if name == "isnan" and str(call.args[0].ty) in _BITS:
-        return isnan(call.args[0])
-    if str(call.ty) == "float64" and name in _DOUBLE:
-        return tirx.call_pure_extern("float64", name, *call.args)
-    if str(call.ty) != "float32":
-        return call
-    if name in _UNARY:
-        return _UNARY[name](call.args[0])
-    if name == "pow":
-        power = _power(*call.args)
-        return call if power is None else power
-    return call
-
-
-def lower_math(func: PrimFunc) -> PrimFunc:
-    """Replace the float32 libm intrinsics of a scheduled function by vectorizable expressions.
-
-    Other dtypes and functions without an expression here (sin, general pow, ...) stay calls.
+    Types but float32 and functions without an expression here (sin, general pow, ...) stay calls.
     """
-    return func.with_body(tvm_ffi.structural_map(func.body, (Call, _lower_call)))
+    name = getattr(call.op, "name", "").rpartition(".")[2]
+    if name == "isnan" and _element(call.args[0]) in _NAN_BITS:
+        return _isnan(call.args[0])
+    if name in _UNARY and _element(call) == "float32":
+        return _UNARY[name](call.args[0])
+    power = _power(*call.args) if name == "pow" and _element(call) == "float32" else None
+    return call if power is None else power

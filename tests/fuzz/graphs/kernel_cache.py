@@ -17,7 +17,7 @@ from tvm import relax, tirx
 from relax_passes.pass_base import GraphPass, PassContext
 from relax_passes.pipeline import default_pipeline
 from relax_passes.schedule_kernels import is_scheduled, schedule_kernels
-from tir_schedules.llvm.stack_allocation import KERNEL_PIPELINE
+from tir_schedules.llvm.kernel_pipeline import KERNEL_PIPELINE
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ from tvm.target import Target
 from tvm.tirx import PrimFunc
 
 from tir_schedules import Machine, Rule, host_target
-from tir_schedules.llvm.stack_allocation import KERNEL_PIPELINE
-from tir_schedules.llvm.vector_math import lower_math
+from tir_schedules.llvm.kernel_pipeline import KERNEL_PIPELINE
 
 HOST = host_target(2)
 AVX2 = Target({"kind": "llvm", "mcpu": "haswell", "mtriple": "x86_64-linux-gnu", "num-cores": 2})
@@ -31,7 +30,7 @@ def machine(target: Target = HOST) -> Machine:
 def compiled(func: PrimFunc, rule: Rule, target: Target = HOST) -> tvm.runtime.Executable:
     """Schedule `func` with one rule and compile it; a decline is an error."""
     scheduled = rule.apply(func, machine(target)).mod["main"]
-    module = tvm.IRModule({"main": lower_math(scheduled).with_attr("global_symbol", "main")})
+    module = tvm.IRModule({"main": scheduled.with_attr("global_symbol", "main")})
     return tvm.compile(module, target=target, tir_pipeline=KERNEL_PIPELINE)
 
 

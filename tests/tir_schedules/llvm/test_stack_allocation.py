@@ -10,7 +10,7 @@ from tvm.tirx import PrimFunc
 
 from tests.tir_schedules.llvm.scheduled_kernel import HOST
 from tir_schedules.blocks import new_schedule
-from tir_schedules.llvm.stack_allocation import KERNEL_PIPELINE
+from tir_schedules.llvm.kernel_pipeline import KERNEL_PIPELINE
 
 LIBRARY = "TVMBackendAllocWorkspace"
 
