@@ -12,6 +12,7 @@ from relax_passes.build import build_executable
 from relax_passes.memory.plan_memory import plan_memory
 from relax_passes.schedule_kernels import schedule_kernels
 from tests.relax_passes.lowered_modules import call, llvm_context, lowered, random_inputs
+from tests.tir_schedules.llvm.scheduled_kernel import libm_calls
 
 op = relax.op
 
@@ -63,3 +64,10 @@ def test_one_arena_is_allocated_per_call():
     text = executable(lowered(build, (8, 8))).as_text()
     storages = [line for line in text.splitlines() if "call  vm.builtin.alloc_storage" in line]
     assert len(storages) == 2  # the arena, and the output that the caller keeps
+
+
+def test_elementary_functions_are_polynomials() -> None:
+    built = executable(lowered(lambda e, x: e(op.tanh(e(op.exp(e(op.erf(x)))))), (4, 8)))
+    asm = built.mod.imports[0].inspect_source("asm")
+    assert "__tvm_ffi_erf" in asm
+    assert not libm_calls(asm)

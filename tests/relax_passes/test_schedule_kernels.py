@@ -112,19 +112,6 @@ def test_numbers_are_those_of_the_unscheduled_module(shape: tuple[int, int]):
         np.testing.assert_allclose(result, want, rtol=1e-5, atol=1e-6)
 
 
-def test_math_intrinsics_are_lowered_for_llvm():
-    import tvm_ffi
-
-    mod = lowered(lambda e, x: e(op.tanh(e(op.exp(e(op.erf(x)))))), (4, 8))
-    after, _ = schedule_kernels(mod, llvm_context())
-    called: set[str] = set()
-    for func in kernels(after):
-        tvm_ffi.structural_walk(
-            func.body, (tvm.ir.Call, lambda c: called.add(getattr(c.op, "name", "")))
-        )
-    assert not called & {"tirx.exp", "tirx.tanh", "tirx.erf"}
-
-
 def test_calls_of_a_shared_kernel_are_counted() -> None:
     """Three equal calls share one kernel, whose entry says three."""
 
