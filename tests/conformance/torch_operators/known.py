@@ -14,7 +14,6 @@ PATH = Path(__file__).with_name("not_passing.json")
 # Why samples of an operator do not pass, where the message does not say it.
 REASONS = {
     "as_strided:partial_views": "the storage around a view is no part of an exported program",
-    "item": "an integer read from a tensor is taken for a size, and sizes are not negative",
 }
 
 

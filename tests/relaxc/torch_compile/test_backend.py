@@ -226,6 +226,12 @@ def test_unsupported_operators_fall_back_with_a_logged_reason(caplog):
     assert "_linalg_eigh" in caplog.text and "test_backend.py" in caplog.text
 
 
+def test_a_tensor_on_another_device_is_left_to_eager():
+    x = torch.empty(3, device="meta")  # the one other device that every machine has
+    assert torch.compile(lambda x: x + 1, backend=backend)(x).device == x.device
+    assert "a tensor on meta, for which there is no target" in compiled_graphs()[0].reason
+
+
 @torch.no_grad()
 def test_strict_raises():
     fast = compiled(lambda x: torch.linalg.eigvalsh(x))
