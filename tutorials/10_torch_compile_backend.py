@@ -53,7 +53,9 @@ def main() -> int:
     title("2. Parameters are arguments: a change is seen, and nothing is compiled anew")
     split = compiled_graphs()[-1].model.preparation
     assert split is not None
-    print(f"    inputs {list(split.takes)} are packed by a function of its own, when one has changed")
+    print(
+        f"    inputs {list(split.takes)} are packed by a function of its own, when one has changed"
+    )
     module[0].weight.mul_(2)
     error = (fast(x) - module(x)).abs().max().item()
     print(f"    error {error:.1e}, {len(compiled_graphs())} graphs")
