@@ -65,7 +65,7 @@ class _Parts:
 
 
 def fit_capacity(
-    buffers: Sequence[tuple[int, int, int]], capacity: int, nodes: int
+    buffers: Sequence[tuple[int, int, int]], capacity: int, nodes: int, order: int = 0
 ) -> list[int] | None:
     """Return offsets whose peak is at most `capacity`, or None if none is found or none exists.
 
@@ -74,20 +74,21 @@ def fit_capacity(
         capacity: Bytes of the arena.
         nodes: Nodes to visit before giving up, some 0.1 ms each for 200 buffers. Equal arguments
             give equal results.
+        order: Above 0, the first start is disturbed as well: another search, by the number.
     """
     if not buffers:
         return []
     search = _Search(buffers, capacity, nodes)
     area = np.log(search.size * search.slots.lengths.astype(float))
     spread = float(area.std()) or 1.0
-    choice = np.random.default_rng(0)
-    priority = area
+    choice = np.random.default_rng(order)
     for start in count():
-        allowed = int(_FAILURES_PER_START * _MORE_EACH_START**start)
-        found = search.run(priority, allowed)
+        priority = area
+        if start or order:
+            priority = area + choice.normal(0, _DISTURBANCE * spread, len(area))
+        found = search.run(priority, int(_FAILURES_PER_START * _MORE_EACH_START**start))
         if found is not None or search.nodes <= 0:
             break
-        priority = area + choice.normal(0, _DISTURBANCE * spread, len(area))
     return [int(offset) for offset in search.offsets] if found else None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from relax_passes.memory.exact_search import fit_capacity
-from relax_passes.memory.fit_blocks import fit_blocks
+from relax_passes.memory.fit_blocks import fit_blocks, fit_in_rounds
 from relax_passes.memory.greedy_offsets import GREEDY_STRATEGIES, Buffer, place_greedily
 
 # What the search may spend is counted in nodes, not in time, so that a build gives the same plan
@@ -21,8 +21,9 @@ _FIRST_SHARE = 0.3  # of the work, to meet the bound itself
 _SHARE_TO_FIT = 0.8  # of the work, to meet a stated capacity
 _CLOSE_SHARE = 0.8  # of what remains, to come close to the bound
 _NEXT_SHARE = 0.35  # of what remains, for each peak tried after that
-_BLOCKS_SHARE = 0.6  # of the first share, at most, for blocks
-_BLOCKS_SHARE_LATER = 0.2  # of the others: what blocks do not show at once, they rarely do later
+_BLOCKS_SHARE = (
+    0.2  # of the others, for blocks: what they do not show at once, they rarely do later
+)
 _CLOSE = 1.02  # times the bound
 _CLOSE_ENOUGH = 1.001
 
@@ -56,8 +57,8 @@ def search_offsets(items: Sequence[Buffer], bound: int, capacity: int | None) ->
     low = target = goal
     close = int(_CLOSE * goal)
     while True:
-        for_blocks = _BLOCKS_SHARE if target == goal else _BLOCKS_SHARE_LATER
-        found = _fit(triples, target, share, int(for_blocks * share))
+        find = fit_in_rounds if target == goal else _fit
+        found = find(triples, target, share)
         nodes -= share
         if found is None:
             low = target
@@ -74,9 +75,8 @@ def search_offsets(items: Sequence[Buffer], bound: int, capacity: int | None) ->
         share = max(share, min(nodes, 2 * len(solid)))
 
 
-def _fit(
-    triples: Sequence[tuple[int, int, int]], target: int, nodes: int, for_blocks: int
-) -> list[int] | None:
+def _fit(triples: Sequence[tuple[int, int, int]], target: int, nodes: int) -> list[int] | None:
     """Place blocks, then buffers, at a peak of at most `target`; None if neither is found."""
+    for_blocks = int(_BLOCKS_SHARE * nodes)
     found = fit_blocks(triples, target, for_blocks)
     return found or fit_capacity(triples, target, nodes - for_blocks)
