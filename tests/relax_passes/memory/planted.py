@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+GRID = 1024  # steps, and capacity, of `hard_tiling`
+
 
 def tiling(seed: int, count: int, steps: int, capacity: int) -> list[tuple[int, int, int]]:
     """Cut a `steps` x `capacity` rectangle into `count` buffers, which therefore fit it exactly."""
@@ -33,3 +35,34 @@ def random_tiling(seed: int) -> tuple[list[tuple[int, int, int]], int]:
     if choice.random() < 0.5:
         buffers = [buffer for buffer in buffers if choice.random() > 0.1]
     return buffers, capacity
+
+
+def hard_tiling(seed: int) -> list[tuple[int, int, int]]:
+    """Return 130-460 buffers that fit `GRID`, in the style of MiniMalloc's hard instances.
+
+    A square is cut straight, again and again: whichever piece, or rather a large one, anywhere or
+    not near its ends, more often along one axis or not. Up to 15 in a hundred pieces are left out.
+    """
+    choice = random.Random(seed)
+    count = choice.randrange(150, 461)
+    power = choice.choice((0, 0.5, 1))  # of the area, the chance of a piece to be cut
+    margin, across = choice.choice((0, 0, 0.05, 0.2)), choice.choice((0.35, 0.5, 0.5, 0.65))
+    tiles = [(0, GRID, 0, GRID)]
+    while len(tiles) < count:
+        chances = [((t[1] - t[0]) * (t[3] - t[2])) ** power for t in tiles]
+        (place,) = choice.choices(range(len(tiles)), chances)
+        lower, upper, low, high = tiles.pop(place)
+        in_time = choice.random() < across
+        first, last = (lower, upper) if in_time else (low, high)
+        ends = max(1, int(margin * (last - first)))
+        if last - first < 2 * ends:
+            tiles.append((lower, upper, low, high))
+            continue
+        cut = choice.randint(first + ends, last - ends)
+        if in_time:
+            tiles += [(lower, cut, low, high), (cut, upper, low, high)]
+        else:
+            tiles += [(lower, upper, low, cut), (lower, upper, cut, high)]
+    left_out = choice.uniform(0, 0.15)
+    kept = [tile for tile in tiles if choice.random() >= left_out]
+    return [(lower, upper, high - low) for lower, upper, low, high in kept]
