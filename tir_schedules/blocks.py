@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Call, TensorLoad
+from tvm.s_tir import SBlock
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import IntImm, PrimFunc
 
@@ -20,9 +21,17 @@ PARALLEL_WORK = 60_000
 RECOMPUTE = 6
 # Inlining one producer into several readers copies its expression: stop before it explodes.
 _MAX_INLINED_NODES = 600
+# Copies multiply along a chain (x > h ? x : x - h triples x), and TVM simplifies nested selects in
+# time exponential in their depth: only few operations, one select at most, are written repeatedly.
+_MAX_REPEATED_NODES = 6
 # TVM's code generator substitutes let values into each other while it simplifies them, which takes
 # time exponential in their nesting. Elementary functions bind none: see `llvm.lower_math`.
 _MAX_LET_DEPTH = 7
+# The simplifier proves bounds of what is inside each maximum, minimum and select: four times the
+# time for each quantization in a chain, which has four of them.
+_MAX_CHOICES = 16
+_CHOICES = (tirx.Max, tirx.Min, tirx.Select)
+_OPERATIONS = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, *_CHOICES, Call)
 
 
 def leaf_blocks(sch: s_tir.Schedule) -> list[SBlockRV]:
@@ -68,14 +77,13 @@ def points(sizes: list[int | None], unknown: int = 256) -> int:
     return math.prod(unknown if size is None else size for size in sizes)
 
 
-def expression_nodes(node: object) -> int:
-    """Return how many calls and binary operations a statement or expression holds."""
+def expression_nodes(node: object, kinds: tuple[type, ...] = _OPERATIONS) -> int:
+    """Return how many calls and binary operations, or other `kinds`, an expression holds."""
     count = [0]
 
     def visit(_: object) -> None:
         count[0] += 1
 
-    kinds = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min, tirx.Select, Call)
     tvm_ffi.structural_walk(node, [(kind, visit) for kind in kinds], order="pre")
     return count[0]
 
@@ -89,10 +97,10 @@ def inline_spatial(
     """Inline every elementwise producer into its readers.
 
     Blocks named in `keep`, outputs, tagged blocks and reductions stay. A producer stays too when
-    inlining it would make some reader's expression too large (a chain of squares doubles) or its
-    let bindings too deep, or when several blocks would recompute more than `recompute_limit`
-    operations a point. Into the block named `hot`, which reads each operand many times, only
-    plain copies are inlined.
+    inlining it would repeat a long expression (a chain of squares doubles), make some reader's too
+    large or its let bindings too deep, or when several blocks would recompute more than
+    `recompute_limit` operations a point. Into the block named `hot`, which reads each operand many
+    times, only plain copies are inlined.
     """
     for block in leaf_blocks(sch):
         stmt = sch.get(block)
@@ -107,12 +115,7 @@ def inline_spatial(
         if recompute_limit is not None and len(readers) > 1:
             if work_per_point(stmt.body) > recompute_limit:
                 continue
-        nodes = expression_nodes(stmt.body) + 1
-        buffer = stmt.writes[0].source
-        bodies = [sch.get(reader).body for reader in readers]
-        worst = max((nodes * _loads_of(b, buffer) + expression_nodes(b) for b in bodies), default=0)
-        deepest = max((let_depth(body) for body in bodies), default=0) + let_depth(stmt.body)
-        if worst > _MAX_INLINED_NODES or deepest > _MAX_LET_DEPTH:
+        if _grows_too_large(stmt, [sch.get(reader).body for reader in readers]):
             continue
         try:
             sch.compute_inline(block)
@@ -121,6 +124,22 @@ def inline_spatial(
         if let_depth(stmt.body):
             for reader in readers:
                 renew_let_names(sch, reader)
+
+
+def _grows_too_large(producer: SBlock, readers: list[object]) -> bool:
+    """Tell whether the readers' expressions are too long to compile with the producer's in them."""
+    own, buffer = producer.body, producer.writes[0].source
+    loads = [_loads_of(reader, buffer) for reader in readers]
+    nodes, choices = expression_nodes(own), expression_nodes(own, _CHOICES)
+    if sum(loads) > 1 and (nodes > _MAX_REPEATED_NODES or choices > 1):
+        return True
+    if max(map(let_depth, readers), default=0) + let_depth(own) > _MAX_LET_DEPTH:
+        return True
+    return any(
+        (nodes + 1) * count + expression_nodes(reader) > _MAX_INLINED_NODES
+        or (choices and choices * count + expression_nodes(reader, _CHOICES) > _MAX_CHOICES)
+        for count, reader in zip(loads, readers, strict=True)
+    )
 
 
 def _loads_of(node: object, buffer: tirx.Buffer) -> int:

@@ -14,11 +14,10 @@ from tir_schedules.row_space import row_space
 def joinable_maps(sch: s_tir.Schedule) -> list[list[SBlockRV]]:
     """Return the maps of a function as lists of those that can share loops, here all or none.
 
-    They can if they visit equal points, and read what another stores only at their own point. With
-    one result nothing is gained: what is not inlined there is kept apart to keep registers free.
+    They can if they visit equal points, and read what another stores only at their own point.
     """
     blocks = leaf_blocks(sch)
-    if sum(is_output(sch, block) for block in blocks) > 1:
+    if len(blocks) > 1:
         space = row_space(sch.mod["main"])
         rows = 0 if space is None else space.rows
         if rows and all(len(sch.get_loops(block)) == rows for block in blocks):

@@ -44,8 +44,10 @@ def saturate(value: Any, dtype: str, low: int, high: int) -> Any:
     """Return a float rounded half to even and limited to [low, high], as `dtype`; NaN is `low`."""
     kind = str(value.ty)
     bottom, top = tirx.const(float(low), kind), tirx.const(float(high), kind)
-    # Limits are integers, so limiting first changes nothing and keeps the conversion in range.
-    limited = tirx.Select(value > bottom, tirx.Select(value < top, value, top), bottom)
+    # Limits are integers, so limiting first changes nothing and keeps the conversion in range. The
+    # maximum of NaN and a number is the number, and the value is written once: selects would
+    # triple it with every step of a chain.
+    limited = tirx.min(tirx.max(value, bottom), top)
     return tirx.nearbyint(limited).astype(dtype)
 
 

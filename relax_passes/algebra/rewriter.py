@@ -14,7 +14,7 @@ from relax_passes.algebra.match import Match
 from relax_passes.algebra.operator_cost import Cost, UnknownCost, element_kind, operator_cost
 from relax_passes.algebra.pattern import Operator, may_match, operand_matches, parse
 from relax_passes.algebra.rule import Declined, Rule
-from relax_passes.analysis.readers import count_readers
+from relax_passes.analysis.readers import count_live_readers, count_readers
 
 # Each firing lowers the cost, so sweeps end; these bounds keep their number independent of it.
 _SWEEPS = 12
@@ -58,7 +58,8 @@ class Rewriter:
         return func
 
     def _sweep(self, func: relax.Function) -> relax.Function:
-        self._scope = Bindings(count_readers(func))
+        # What an earlier sweep, or a pass before, left unread must not keep a rule from firing.
+        self._scope = Bindings(count_live_readers(func))
         self._renamed = {}
         saved = self.saved.total
         body = self._sequence(func.body)
@@ -106,7 +107,11 @@ class Rewriter:
         pending = [(target, value)]
         while pending:
             var, value = pending.pop()
-            value = self._element(self._rename(value))
+            value = self._rename(value)
+            if not self._scope.readers[var]:
+                kept.append(relax.VarBinding(var, value))  # dead: what it reads is not counted
+                continue
+            value = self._element(value)
             leaves = named and var.same_as(target)
             if self._is_name(value) and (isinstance(value, relax.Var) or not leaves):
                 # Both will be one variable, with the readers of either.
@@ -216,20 +221,16 @@ _BUILDER = relax.BlockBuilder()  # only infers types
 
 def _live_cost(func: relax.Function) -> int:
     """Return the cost of what the result of `func` depends on."""
-    readers = count_readers(func)
+    readers = count_live_readers(func)
     total = 0
     pending = [func.body]
     while pending:
-        for block in reversed(pending.pop().blocks):
-            for binding in reversed(block.bindings):
-                value = binding.value
-                if isinstance(value, relax.If):
-                    pending += [value.true_branch, value.false_branch]
-                elif not readers[binding.var]:
-                    for var in operands(value):
-                        readers[var] -= 1
-                else:
-                    total += _cost_or_zero(value)
+        for binding in (b for block in pending.pop().blocks for b in block.bindings):
+            value = binding.value
+            if isinstance(value, relax.If):
+                pending += [value.true_branch, value.false_branch]
+            elif readers[binding.var]:
+                total += _cost_or_zero(value)
     return total
 
 

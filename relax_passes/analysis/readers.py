@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import tvm
 from tvm import relax
@@ -10,12 +11,16 @@ from tvm import relax
 
 def count_readers(func: relax.Function) -> Counter[relax.Var]:
     """Return how often each variable is read, nested branches and the results included."""
-    counts: Counter[relax.Var] = Counter()
-    pending: list[object] = [func.body]
+    return Counter(_vars_of(func.body))
+
+
+def _vars_of(root: relax.Expr) -> Iterator[relax.Var]:
+    """Yield each variable that an expression reads, as often as it reads it."""
+    pending: list[object] = [root]
     while pending:
         node = pending.pop()
         if isinstance(node, relax.Var):
-            counts[node] += 1
+            yield node
         elif isinstance(node, tvm.ir.Call):
             pending.extend(node.args)
         elif isinstance(node, relax.Tuple):
@@ -29,7 +34,36 @@ def count_readers(func: relax.Function) -> Counter[relax.Var]:
             pending.extend((node.cond, node.true_branch, node.false_branch))
         elif isinstance(node, relax.Function):
             pending.append(node.body)
+
+
+def count_live_readers(func: relax.Function) -> Counter[relax.Var]:
+    """Return how often each variable is read by what the function's results depend on.
+
+    An operator that nothing reads, and the operands that only such operators read, count as not
+    read. A `match_cast`, a branch and a call of a function or of an impure operator stay alive.
+    """
+    counts = count_readers(func)
+    _release_dead(func.body, counts)
     return counts
+
+
+def _release_dead(seq: relax.SeqExpr, counts: Counter[relax.Var]) -> None:
+    """Take what dead operators read out of `counts`, from the last binding to the first."""
+    for block in reversed(seq.blocks):
+        for binding in reversed(block.bindings):
+            value = binding.value
+            if isinstance(value, relax.If):
+                _release_dead(value.true_branch, counts)
+                _release_dead(value.false_branch, counts)
+            elif not counts[binding.var] and isinstance(binding, relax.VarBinding):
+                if _is_pure(value):
+                    counts.subtract(_vars_of(value))
+
+
+def _is_pure(value: relax.Expr) -> bool:
+    if not isinstance(value, tvm.ir.Call):
+        return True  # a tuple, an element of one, another name
+    return isinstance(value.op, tvm.ir.Op) and bool(value.op.get_attr("FPurity"))
 
 
 def readers_of(block: relax.BindingBlock) -> dict[relax.Var, list[relax.Binding]]:

@@ -81,8 +81,10 @@ class FunctionRewriter:
             draft = builder.emit_func_output(self._own_results(result) if public else result)
         mod = builder.finalize()
         functions = dict(mod.functions)
-        # The builder keeps one of equal functions, so the draft may be one that was planned before.
-        planned = functions.pop(draft) if draft.name_hint == draft_name else functions[draft]
+        if draft.name_hint == draft_name:
+            planned = functions.pop(draft)
+        else:  # The builder keeps one of equal functions; two may not share variables.
+            planned = relax.utils.copy_with_new_vars(functions[draft])
         if public:
             planned = planned.with_attr("global_symbol", name)
         functions[mod.get_global_var(name)] = planned

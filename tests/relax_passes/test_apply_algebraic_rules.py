@@ -47,6 +47,22 @@ def test_a_chain_of_constants_becomes_one() -> None:
     assert operators(changed) == {"add": 1, "exp": 1}
 
 
+def test_a_reader_that_a_rule_made_dead_hides_nothing() -> None:
+    """`or_true` leaves x > 1 with one reader: not (x > 1) = x <= 1 pays in the same run."""
+
+    def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        greater = bb.emit(R.greater(x, const(1.0)))
+        other = bb.emit(R.logical_not(greater))
+        row = bb.emit(R.take(greater, relax.const(1, "int64"), axis=0))
+        known = bb.emit(R.logical_or(relax.const(np.array(True)), row))
+        return bb.emit(relax.Tuple([other, known]))
+
+    mod = module((3, 4), build)
+    changed, _ = apply_algebraic_rules(mod, checked())
+    assert operators(changed) == {"less_equal": 1}
+    assert not apply_algebraic_rules(changed, checked())[1]
+
+
 def test_a_chain_with_a_cast_to_the_same_type_becomes_one() -> None:
     def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
         y = bb.emit(R.add(x, const(1.0)))

@@ -18,7 +18,7 @@ from tests.tir_schedules.llvm.scheduled_kernel import (
     libm_calls,
     machine,
 )
-from tir_schedules.blocks import leaf_blocks
+from tir_schedules.blocks import expression_nodes, leaf_blocks
 from tir_schedules.llvm.elementwise import RULE
 from tir_schedules.rule import Decline
 
@@ -80,6 +80,40 @@ def test_repeated_squares_do_not_explode() -> None:
         stage = topi.multiply(topi.multiply(stage, stage), half)
     value = np.full((64,), 2.0, "float32")
     assert_runs(te.create_prim_func([x, stage]), RULE, [value], [value])
+
+
+def _choices(func: tirx.PrimFunc) -> tuple[list[int], int]:
+    """Return the choices in each block, and how many outermost loops there are."""
+    sch = RULE.apply(func, machine())
+    kinds = (tirx.Select, tirx.Max, tirx.Min)
+    counts = [expression_nodes(sch.get(block).body, kinds) for block in leaf_blocks(sch)]
+    return counts, len({str(sch.get(sch.get_loops(b)[0]).loop_var) for b in leaf_blocks(sch)})
+
+
+def test_a_chain_of_selects_is_cut_into_stages_of_one_nest() -> None:
+    """x > h ? x : x - h reads x three times; TVM took minutes to simplify six of them in one."""
+    stage = x = te.placeholder((4, 64), name="x")
+    half = tirx.const(0.5, "float32")
+    for _ in range(8):
+        stage = topi.where(topi.greater(stage, half), stage, topi.subtract(stage, half))
+    func = te.create_prim_func([x, stage])
+    counts, nests = _choices(func)
+    assert max(counts) <= 4 and nests == 1
+    value = _rand(4, 64)
+    expected = value
+    for _ in range(8):
+        expected = np.where(expected > 0.5, expected, expected - np.float32(0.5))
+    assert_runs(func, RULE, [value], [expected])
+
+
+def test_a_chain_of_limits_is_cut_into_stages() -> None:
+    """Each of the limits in another one took TVM's simplifier twice as long."""
+    stage = x = te.placeholder((64,), name="x")
+    for k in range(16):
+        limited = topi.minimum(topi.maximum(stage, -2.0 - k), 2.0 + k)
+        stage = topi.multiply(limited, tirx.const(0.9, "float32"))
+    counts, _ = _choices(te.create_prim_func([x, stage]))
+    assert max(counts) <= 16 and sum(counts) == 32
 
 
 def test_small_maps_stay_serial_and_large_ones_do_not() -> None:
