@@ -223,5 +223,5 @@ def total_work(sch: s_tir.Schedule, blocks: Iterable[SBlockRV]) -> int:
 
 
 _LONG_CALLS = frozenset(
-    ("exp", "exp2", "tanh", "erf", "sigmoid", "log", "log2", "log1p", "pow", "sin", "cos", "sqrt")
+    "exp exp2 tanh sinh cosh erf sigmoid log log2 log1p pow sin cos sqrt".split()
 )

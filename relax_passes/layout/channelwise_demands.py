@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import tvm
 from tvm import relax
@@ -24,7 +25,7 @@ _APART = 0.01  # the share of its time that an operator in NCHW takes more
 
 
 def _unary(call: tvm.ir.Call, lanes: Lanes) -> Demand:
-    return _pointwise(call, [call.args[0]], lanes)
+    return replace(_pointwise(call, [call.args[0]], lanes), joins=True)
 
 
 def _pointwise(call: tvm.ir.Call, values: Iterable[relax.Expr], lanes: Lanes) -> Demand:
@@ -60,8 +61,9 @@ def _binary(call: tvm.ir.Call, lanes: Lanes) -> Demand | None:
     demand = _pointwise(call, values, lanes)
     if call.op.name == "relax.divide" and isinstance(call.args[1], tvm.ir.GenericConst):
         # The lanes that fill up are divided by one.
-        return Demand(dict.fromkeys([PLAIN, *lanes.blocks(channels)], 0.0), demand.operands)
-    return demand
+        results = {**dict.fromkeys(lanes.blocks(channels), 0.0), PLAIN: demand.results[PLAIN]}
+        return Demand(results, demand.operands, joins=True)
+    return replace(demand, joins=True)
 
 
 def _windowed(call: tvm.ir.Call, lanes: Lanes) -> Demand | None:

@@ -34,10 +34,15 @@ class Operand:
 
 @dataclass(frozen=True)
 class Demand:
-    """The layouts a result can be computed in, with the cycles each takes, and the operands."""
+    """The layouts a result can be computed in, with the cycles each takes, and the operands.
+
+    `joins` tells whether the operator is one of single elements, which joins the kernel of what it
+    reads where no transform lies between the two.
+    """
 
     results: dict[int, float]
     operands: tuple[Operand, ...]
+    joins: bool = False
 
 
 def elements(value: relax.Expr) -> float:

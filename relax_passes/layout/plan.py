@@ -2,7 +2,9 @@
 
 A value is a node whose alternatives are the layouts it may be computed in; their costs are the
 cycles of its kernel. An edge to what reads it costs a transform where the reader does not take the
-layout as it is. What returns, leaves the block, or goes to an operator of NCHW is read in NCHW.
+layout as it is, and a kernel more where the reader would have joined the value's own. What returns,
+leaves the block, or goes to an operator of NCHW is read in NCHW. What several operators read has,
+as an alternative of its node, a second layout that one transform makes for all of them.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ from tir_schedules.machine import Machine
 
 # What calling one more kernel takes, however small it is.
 _CALL_CYCLES = 5_000
+# The layout that a value is computed in, and one it is transformed to; twice the one where none is.
+Versions = tuple[int, int]
 
 
 @dataclass
@@ -77,8 +81,10 @@ class _BlockPlan:
     ) -> None:
         self.lanes = lanes
         self.problem = ChoiceProblem()
-        self.layouts: dict[relax.Var, list[int]] = {}
+        self.versions: dict[relax.Var, list[Versions]] = {}
         self.reads: dict[relax.Var, set[str]] = {}  # what reads a value in one layout only
+        self._outside = outside
+        self._readers = readers_of(block)
         for binding in block.bindings:
             value = binding.value if isinstance(binding, relax.VarBinding) else None
             demand = None
@@ -97,23 +103,40 @@ class _BlockPlan:
         for var, readers in self.reads.items():
             self.problem.costs[var] = self.problem.costs[var] + self._reading(var, readers)
         solution = solve(self.problem)
-        chosen = {var: self.layouts[var][i] for var, i in solution.chosen.items()}
+        chosen = {var: self.versions[var][i][0] for var, i in solution.chosen.items()}
         plan.layouts.update({var: layout for var, layout in chosen.items() if layout != PLAIN})
         plan.cycles += solution.cost
         plan.is_optimal &= solution.is_optimal
 
     def _add(self, var: relax.Var, demand: Demand) -> None:
-        self.layouts[var] = list(demand.results)
+        self._node(var, demand.results)
         self.reads[var] = set()
-        self.problem.node(var, list(demand.results.values()))
-        for operand in demand.operands:
-            mine, moving = self.layouts[var], _transform_cycles(operand.value)
-            theirs = self.layouts.get(operand.value, [PLAIN])
-            costs = [[0.0 if operand.takes(p, r) else moving for r in mine] for p in theirs]
-            if operand.value in self.layouts:
-                self.problem.edge(operand.value, var, np.array(costs))
-            else:
-                self.problem.costs[var] = self.problem.costs[var] + np.array(costs[0])
+        for operand in {operand.value: operand for operand in demand.operands}.values():
+            value, moving = operand.value, _transform_cycles(operand.value)
+            if value not in self.versions:  # from outside, or by an operator of NCHW
+                self._node(value, {PLAIN: 0.0})
+            elif demand.joins and len(self._readers[value]) == 1 and value not in self._outside:
+                # Alone, the reader loads and stores what it would have had in registers.
+                moving *= 2
+            takes = operand.takes
+            costs = [
+                [0.0 if any(takes(v, r) for v in mine) else moving for r, _ in self.versions[var]]
+                for mine in self.versions[value]
+            ]
+            self.problem.edge(value, var, np.array(costs))
+
+    def _node(self, var: relax.Var, results: dict[int, float]) -> None:
+        """Add a value; one that several read may be transformed once for all of them."""
+        others: list[int] = []
+        reads = len(self._readers.get(var, ())) + (var in self._outside)
+        if reads > 1 and has_channels(var):
+            others = [PLAIN, *self.lanes.blocks(int(dims_of(var)[1]))]
+        moving = _transform_cycles(var)
+        costs = {(layout, layout): cost for layout, cost in results.items()}
+        for layout, cost in results.items():
+            costs.update({(layout, other): cost + moving for other in others if other != layout})
+        self.versions[var] = list(costs)
+        self.problem.node(var, list(costs.values()))
 
     def _read_plain(self, binding: relax.Binding) -> None:
         """Note that an operator of NCHW reads its operands."""
@@ -134,14 +157,14 @@ class _BlockPlan:
     def _reading(self, var: relax.Var, readers: set[str]) -> np.ndarray:
         """Return what each layout of `var` costs by the readers that take one layout only."""
         moving = _transform_cycles(var)
-        costs = np.zeros(len(self.layouts[var]))
-        for i, layout in enumerate(self.layouts[var]):
-            last = layout == int(dims_of(var)[1])
-            if "plain" in readers and layout != PLAIN:
+        last = int(dims_of(var)[1])
+        costs = np.zeros(len(self.versions[var]))
+        for i, versions in enumerate(self.versions[var]):
+            if "plain" in readers and PLAIN not in versions:
                 costs[i] += moving
-            if "channels last" in readers and not last:
+            if "channels last" in readers and last not in versions:
                 costs[i] += moving
-            if "blocks" in readers and self.lanes.is_channels_last(layout):
+            if "blocks" in readers and all(map(self.lanes.is_channels_last, versions)):
                 costs[i] += moving
         return costs
 

@@ -4,8 +4,8 @@ TVM lowers exp, tanh, erf and log on LLVM to scalar libm calls, even of a vector
 here use only arithmetic, comparisons, selects and bit patterns. NaN propagates, and results
 overflow to infinity and underflow through denormals to zero as in C.
 
-Polynomials for exp, log and small tanh: S. Moshier, Cephes mathematical library (expf.c, logf.c,
-exp2f.c, tanhf.c). erf(x) / x is a rational minimax fit in x^2 on |x| <= 3.93.
+Polynomials for exp, log, small tanh and sinh: S. Moshier, Cephes mathematical library (expf.c,
+logf.c, exp2f.c, tanhf.c, sinhf.c). erf(x) / x is a rational minimax fit in x^2 on |x| <= 3.93.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from tvm import DataType, tirx
-from tvm.ir import Call
+from tvm.ir import Call, Op
 from tvm.tirx import Expr, FloatImm
 
 _EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5)
@@ -45,6 +45,7 @@ _TANH = (
     1.33314422036e-1,
     -3.33332819422e-1,
 )
+_SINH = (2.03721912945e-4, 8.33028376239e-3, 1.66667160211e-1)
 _ERF_P = (2.04190181e-06, 0.000284803641, 0.00377960436, 0.0527902446, 0.190784385, 1.12837915)
 _ERF_Q = (3.80031022e-05, 0.00116520268, 0.0149974278, 0.114257648, 0.502410979, 1.0)
 # 1.5 * 2^23: adding it rounds a small float to an integer held in the low bits.
@@ -239,6 +240,28 @@ def tanh(x: Expr) -> Expr:
     return _let(x, with_x)
 
 
+def cosh(x: Expr) -> Expr:
+    """Return the hyperbolic cosine: h h / 2 + 1 / (2 h h) for h = e^(|x| / 2), error to 4 ulp."""
+    return _let(_root_of_exp(x), lambda h: _f(0.5) * h * h + _f(0.5) / h / h)
+
+
+def sinh(x: Expr) -> Expr:
+    """Return the hyperbolic sine: a polynomial where |x| < 1, as `cosh` elsewhere."""
+
+    def with_x(v: Expr) -> Expr:
+        small = _let(v * v, lambda z: _horner(_SINH, z) * z * v + v)
+        size = _let(_root_of_exp(v), lambda h: _f(0.5) * h * h - _f(0.5) / h / h)
+        large = _let(size, lambda s: _select(v < _f(0.0), _f(0.0) - s, s))
+        return _select(tirx.abs(v) < _f(1.0), small, large)
+
+    return _let(x, with_x)
+
+
+def _root_of_exp(x: Expr) -> Expr:
+    """Return e^(|x| / 2), whose square overflows only where sinh and cosh do."""
+    return exp(tirx.abs(x) * _f(0.5))
+
+
 def erf(x: Expr) -> Expr:
     """Return the error function, absolute error about 1e-7."""
 
@@ -341,12 +364,18 @@ _UNARY: dict[str, Callable[[Expr], Expr]] = {
     "exp10": lambda x: exp(x * _f(math.log(10.0))),
     "sigmoid": sigmoid,
     "tanh": tanh,
+    "sinh": sinh,
+    "cosh": cosh,
     "erf": erf,
     "log": log,
     "log2": lambda x: log(x) * _f(1.0 / math.log(2.0)),
     "log10": lambda x: log(x) * _f(1.0 / math.log(10.0)),
     "log1p": log1p,
 }
+
+
+# LLVM rounds half to even in vectors, too; TVM's vectorizer would take lane by lane.
+Op.get("tirx.nearbyint").set_attr("TVectorizable", True)
 
 
 def written_out(call: Call) -> Expr:

@@ -192,3 +192,24 @@ def test_a_quantized_weight_is_folded_into_the_graph() -> None:
     x = RNG.standard_normal((2, 8)).astype("float32")
     expected = x @ (weight.astype("float32") * step)
     np.testing.assert_allclose(run_compiled(model, {"x": x})[0], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_chain_of_quantizations_compiles_and_keeps_every_bit() -> None:
+    """Selects that saturate wrote the value three times a step; NaN is the lowest code."""
+    steps = 6
+    nodes = [f"q{i} = QuantizeLinear(r{i}, scale, zero)" for i in range(steps)]
+    nodes += [f"d{i} = DequantizeLinear(q{i}, scale, zero)" for i in range(steps)]
+    nodes += [f"r{i + 1} = Relu(d{i})" for i in range(steps)]
+    text = "\n".join(node for i in range(steps) for node in nodes[i::steps])
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 21]>\n'
+        "agraph (float[4, 48] r0) => (float[4, 48] r6) {\n"
+        "scale = Constant<value = float {0.05}>()\nzero = Constant<value = uint8 {128}>()\n"
+        f"{text}\n}}"
+    )
+    x = (RNG.standard_normal((4, 48)) * 5).astype("float32")
+    (expected,) = ReferenceEvaluator(model).run(None, {"r0": x})
+    compiled = relaxc.compile(model, threads=1, progress=False)
+    assert [kernel["rule"] for kernel in compiled.report.kernels] == ["elementwise"]
+    np.testing.assert_array_equal(compiled(x), expected)
+    assert np.all(compiled(np.full_like(x, np.nan)) == 0)

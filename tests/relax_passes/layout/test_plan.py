@@ -63,6 +63,44 @@ def test_what_only_an_operator_of_nchw_reads_is_transformed_once() -> None:
     assert layouts(chain("conv", "relu", "softmax", "relu"))[:4] == [8, 8, PLAIN, PLAIN]
 
 
+def test_an_operator_joins_the_convolution_it_reads_before_the_transform_of_its_result() -> None:
+    """Behind the transform it would be a kernel of its own."""
+
+    def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        x = bb.emit(_step("conv", x, 24))
+        return R.divide(x, relax.const(np.float32(6)))
+
+    assert layouts(module((1, 24, 14, 14), build)) == [8, 8]
+
+
+def test_a_residual_of_the_input_is_added_in_blocks() -> None:
+    """One transform of the input serves the convolution and the sum, which joins its kernel."""
+
+    def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        y = bb.emit(_step("conv", x, 24))
+        return R.add(bb.emit(R.multiply(y, bb.emit(R.tanh(y)))), x)
+
+    mod = module((1, 24, 14, 14), build)
+    assert layouts(mod) == [8] * 4
+    ctx = context()
+    check(assign_layout, mod, normal(1, 24, 14, 14), ctx=ctx, finish=lower_operators)
+    assert ctx.log.metrics["layout_transforms"] == 2
+
+
+def test_one_transform_serves_several_readers_of_another_layout() -> None:
+    """As at the head of a stage of ConvNeXt: the bias stays with the convolution before it."""
+
+    def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        x = bb.emit(R.add(bb.emit(_step("conv", x, 24)), weights(24, 1, 1)))
+        y = bb.emit(_step("depthwise", x, 24))
+        for step in ("to last", "norm", "to first"):
+            y = bb.emit(_step(step, y, 24))
+        return R.permute_dims(bb.emit(R.add(x, y)), [0, 2, 3, 1])
+
+    mod = module((1, 24, 14, 14), build)
+    assert layouts(mod)[:3] == [8, 8, 24] and layouts(mod)[5:7] == [24, 24]
+
+
 def test_a_depthwise_convolution_between_operators_of_nhwc_is_one_of_nhwc() -> None:
     """As in ConvNeXt: no transform is left, where blocks would take four."""
     mod = chain("to last", "norm", "to first", "depthwise", "to last", "norm", "to first")

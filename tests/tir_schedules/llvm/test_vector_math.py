@@ -43,6 +43,9 @@ ULP = {
     "exp2": (tirx.exp2, np.exp2, (-125.9, 127.9), 1.5),
     "exp2_of_negative": (exp2_of_negative, np.exp2, (-125.9, 0.0), 1.5),
     "tanh": (tirx.tanh, np.tanh, (-12.0, 12.0), 2.0),
+    "sinh": (tirx.sinh, np.sinh, (-89.0, 89.0), 4.0),
+    "small sinh": (tirx.sinh, np.sinh, (-1.1, 1.1), 2.0),
+    "cosh": (tirx.cosh, np.cosh, (-89.0, 89.0), 4.0),
     "sigmoid": (tirx.sigmoid, lambda v: 1 / (1 + np.exp(-v)), (-80.0, 30.0), 3.0),
     "erf": (tirx.erf, _erf, (-5.0, 5.0), 6.0),
     "log": (tirx.log, np.log, (1e-3, 1e3), 2.0),
@@ -87,6 +90,8 @@ SPECIAL = np.array(
         ("exp", np.exp),
         ("exp2", np.exp2),
         ("tanh", np.tanh),
+        ("sinh", np.sinh),
+        ("cosh", np.cosh),
         ("sigmoid", lambda v: 1 / (1 + np.exp(-v))),
         ("erf", _erf),
         ("log", np.log),
@@ -116,6 +121,13 @@ def test_vector_code_without_libm(name: str) -> None:
     asm = assembly(_map(ULP[name][0], 1024), RULE)
     assert "ymm" in asm
     assert not libm_calls(asm)
+
+
+def test_rounding_to_even_is_vector_code() -> None:
+    """TVM's vectorizer takes no lanes together of a call that it does not know."""
+    x = np.array([0.5, 1.5, -2.5, 2.4999998, 1e30, np.inf, np.nan, -0.0], "float32")
+    np.testing.assert_array_equal(_values(tirx.nearbyint, x), np.rint(x))
+    assert "vroundps" in assembly(_map(tirx.nearbyint, 1024), RULE)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
