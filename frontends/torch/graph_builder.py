@@ -53,6 +53,7 @@ class GraphBuilder:
         holds_functions: Whether the graph has others within, which may use its sizes.
         run_subgraph: Converts a graph that an operator holds where it is called: the graph and its
             arguments in, its results out. A `GraphWalk` sets it.
+        value_of: What a node that was converted has become. A `GraphWalk` sets it.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class GraphBuilder:
         self.loop_indices: list[Size] = []
         self.holds_functions = False
         self.run_subgraph: Callable[[torch.fx.GraphModule, Sequence[Value]], list[Value]]
+        self.value_of: Callable[[torch.fx.Node], Value]
         self._block = block
         self.symbols = symbols
         self.numbers = SymbolicNumbers(

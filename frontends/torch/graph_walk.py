@@ -32,7 +32,7 @@ class GraphWalk:
     ) -> None:
         """Start from the values of the placeholders; `module` holds what `get_attr` names."""
         self._builder, self._values, self._module = builder, values, module
-        builder.run_subgraph = self._run_subgraph
+        builder.run_subgraph, builder.value_of = self._run_subgraph, values.__getitem__
         builder.holds_functions |= any(
             isinstance(held, torch.fx.GraphModule) for held in module.children()
         )
@@ -68,7 +68,8 @@ class GraphWalk:
             results = pytree.tree_leaves(output.args[0], is_leaf=lambda r: r is None)
             walk.run(live_nodes(graph.graph, output.all_input_nodes))
             found = [walk.result(r) for r in results]
-        builder.node, builder.run_subgraph = node, self._run_subgraph
+        builder.node = node
+        builder.run_subgraph, builder.value_of = self._run_subgraph, self._values.__getitem__
         return found
 
     def result(self, item: Any) -> Any:

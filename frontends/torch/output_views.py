@@ -61,9 +61,10 @@ def _is_fixed_view(node: torch.fx.Node) -> bool:
         return False
     if node.target is operator.getitem:
         source = node.args[0]
-        return isinstance(source, torch.fx.Node) and _is_view(source.target)
-    return _is_view(node.target)
+        return isinstance(source, torch.fx.Node) and is_view(source.target)
+    return is_view(node.target)
 
 
-def _is_view(target: Any) -> bool:
+def is_view(target: Any) -> bool:
+    """Tell whether an ATen operator returns a view of its first argument."""
     return isinstance(target, torch._ops.OpOverload) and bool(target.is_view)

@@ -9,6 +9,7 @@ from tvm import relax, te
 
 from frontends.computations.kernel import index
 from frontends.torch.graph_builder import GraphBuilder, Value
+from frontends.torch.output_views import is_view
 from frontends.torch.registry import converter
 
 
@@ -18,10 +19,14 @@ def as_strided(
 ) -> relax.Expr:
     """Elements at strides of the operand's storage, whose order torch's own strides tell.
 
-    Offsets count from the beginning of the storage; of that only the operand itself is known.
+    Offsets count from the beginning of the storage: of that what the operand is a view of is known.
     """
-    fake = b.operand(0)
-    flat = b.reshape(_in_memory_order(b, b.tensor(x), fake), [-1])
+    node = b.node.args[0]
+    while isinstance(node, torch.fx.Node) and is_view(node.target):
+        node = node.args[0]
+    assert isinstance(node, torch.fx.Node)
+    fake = node.meta["val"]
+    flat = b.reshape(_in_memory_order(b, b.tensor(b.value_of(node)), fake), [-1])
     base = b.static(b.size(fake.storage_offset()))
     offset = b.static(b.size(storage_offset)) if storage_offset is not None else base
     steps = [b.static(b.size(step)) for step in stride]

@@ -146,5 +146,8 @@ def test_an_embedding_shrinks_rows_in_place():
 def test_strides_within_a_view_of_a_storage():
     view = torch.arange(20.0)[5:15]
     check(lambda x: torch.as_strided(x, (2, 2), (1, 2), 10), view)
+    # The storage around a view that the program itself takes is known.
+    check(lambda x: (x + 1)[2:, 1:].as_strided((3, 2), (4, 1), 1), numbers(4, 4))
+    check(lambda x: (x + 1).view(2, 8)[1].as_strided((3, 2), (4, 1), 1), numbers(4, 4))
     with pytest.raises(relaxc.UnsupportedOperator, match="beyond the elements"):
         relaxc.compile(Lambda(lambda x: torch.as_strided(x, (2, 2), (1, 2), 0)), (view,))
