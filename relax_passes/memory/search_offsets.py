@@ -21,9 +21,7 @@ _FIRST_SHARE = 0.3  # of the work, to meet the bound itself
 _SHARE_TO_FIT = 0.8  # of the work, to meet a stated capacity
 _CLOSE_SHARE = 0.8  # of what remains, to come close to the bound
 _NEXT_SHARE = 0.35  # of what remains, for each peak tried after that
-_BLOCKS_SHARE = (
-    0.2  # of the others, for blocks: what they do not show at once, they rarely do later
-)
+_BLOCKS_SHARE = 0.2  # of the others: what blocks do not show at once, they rarely do later
 _CLOSE = 1.02  # times the bound
 _CLOSE_ENOUGH = 1.001
 
