@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from relax_passes.memory.compose_blocks import Block, compose_blocks, offsets_of_buffers
 from relax_passes.memory.compose_loosely import compose_loosely
@@ -71,7 +72,7 @@ def fit_blocks(
     portfolio = _Portfolio(buffers, capacity, nodes)
     for order in range(0, _ORDERS, 2):
         exact = _exact(buffers, order)
-        for blocks in (*exact, *_loose(buffers, capacity, order)):
+        for blocks in chain(exact, _loose(buffers, capacity, order)):
             if portfolio.is_over:
                 return portfolio.offsets
             portfolio.try_blocks(blocks)
@@ -101,7 +102,7 @@ def fit_in_rounds(
     while not portfolio.is_over:
         order = 2 * turn
         exact = _exact(buffers, order)
-        for blocks in (*exact, *_loose(buffers, capacity, order)):
+        for blocks in chain(exact, _loose(buffers, capacity, order)):
             if not portfolio.is_over:
                 portfolio.try_blocks(blocks)
         if not portfolio.is_over:
