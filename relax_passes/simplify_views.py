@@ -26,11 +26,11 @@ from relax_passes.layout.blocked import is_one
 from relax_passes.lowering.rule import dtype_of, has_no_elements
 from relax_passes.lowering.views import VIEWS
 from relax_passes.pass_base import PassContext, graph_pass
+from relax_passes.reduced_axes import REDUCTIONS, with_axes_turned
 from relax_passes.rewrite_functions import CallRewriter, rewrite_functions
 from relax_passes.transpose_of_view import transpose_of_view
 
 _PERMUTE = "relax.permute_dims"
-_REDUCTIONS = frozenset(f"relax.{name}" for name in ("sum", "mean", "max", "min", "prod"))
 _MATMUL = tvm.ir.Op.get("relax.matmul")
 
 
@@ -110,8 +110,8 @@ class _Simplify(CallRewriter):
         if inner.op.name == _PERMUTE:
             alone = self._readers[source] == 1 and self._bound in self._multiplied
             return self._view_of_permute(inner, call) if alone else None
-        if inner.op.name in _REDUCTIONS and self._readers[source] == 1:
-            return _reduced_to(inner, call)
+        if inner.op.name in REDUCTIONS and self._readers[source] == 1:
+            return with_axes_turned(inner, _shape(call) or ())
         return self._reshape(source, call) if inner.op.name in VIEWS else None
 
     def _view_of_permute(self, permute: tvm.ir.Call, view: tvm.ir.Call) -> relax.Expr | None:
@@ -159,14 +159,6 @@ class _Simplify(CallRewriter):
             if moved == sorted(moved):
                 return self._reshape(source, call)
         return relax.op.permute_dims(source, order) if merged else None
-
-
-def _reduced_to(reduction: tvm.ir.Call, view: tvm.ir.Call) -> relax.Expr | None:
-    """Return a reduction that keeps its axes, or does not, if that gives the shape of its view."""
-    name, kept = reduction.op.name.removeprefix("relax."), bool(reduction.attrs.keepdims)
-    turned = getattr(relax.op, name)(reduction.args[0], reduction.attrs.axis, keepdims=not kept)
-    turned = relax.BlockBuilder().normalize(turned)
-    return turned if _same_shape(turned, view) else None
 
 
 def _shape(value: relax.Expr) -> list[tvm.tirx.Expr] | None:

@@ -6,7 +6,8 @@ The kernel that makes `a` takes f in: a view between the two is no kernel, but k
 The view goes on towards the results until it meets what is no operator of single elements, and is
 free wherever it stands. Its other operands are viewed instead: what is stored, such as a constant,
 a parameter or a residual, costs nothing to view; an operand that is being computed would itself be
-cut from its kernel, unless it is an operator of one tensor and can be viewed before.
+cut from its kernel, unless it is an operator of one tensor and can be viewed before, or a reduction
+that keeps its axes in the one shape and not in the other.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.lowering.rule import has_no_elements, static_shape
 from relax_passes.lowering.views import VIEWS
 from relax_passes.pass_base import PassContext, PassLog, graph_pass
+from relax_passes.reduced_axes import REDUCTIONS, with_axes_turned
 from relax_passes.rewrite_functions import CallRewriter, rewrite_functions
 
 NAME = "sink_views"
@@ -32,7 +34,7 @@ _MAPS = frozenset({*UNARY, *BINARY, "relax.astype"})
 _TAKES_MAPS = _MAPS | {
     f"relax.{name}"
     for name in (
-        "matmul permute_dims strided_slice broadcast_to sum mean max min prod nn.softmax "
+        "where matmul permute_dims strided_slice broadcast_to sum mean max min prod nn.softmax "
         "nn.log_softmax nn.layer_norm nn.rms_norm nn.conv1d nn.conv2d nn.conv3d nn.max_pool2d "
         "nn.avg_pool2d nn.adaptive_avg_pool2d"
     ).split()
@@ -58,6 +60,7 @@ class _Sink(CallRewriter):
         super().__init__(mod)
         self._log = log
         self._only_mapped: set[relax.Var] = set()
+        self._turned = False  # whether a reduction keeps its axes now, or no longer
 
     def read(self, func: relax.Function) -> None:
         """Look at a function whose views are to be moved."""
@@ -83,21 +86,26 @@ class _Sink(CallRewriter):
             if source is None or not equal_shapes(dimensions(value), shape):
                 continue
             view = dimensions(source) or []
+            self._turned = False
             args = [self._seen(arg, shape, view, _DEPTH) for arg in call.args]
-            if all(arg is not None for arg in args):
+            # Others read the source, so that its kernel may not take this operator in; that of a
+            # reduction does in any case, and may now join the source's.
+            alone = self._readers[source] <= 1
+            if all(arg is not None for arg in args) and (alone or self._turned):
                 moved = self.builder_.emit(tvm.ir.Call(call.op, args, call.attrs))
                 return relax.op.reshape(moved, relax.ShapeExpr(shape))
+            if not alone:
+                continue
             reason = "an operand is computed, or broadcast, in the shape after the view"
             self._log.decline(NAME, self._bound, reason)
         return None
 
     def _before_view(self, value: relax.Expr) -> relax.Expr | None:
-        """Return the tensor that `value` is a view of, if its kernel may take what follows in."""
+        """Return the tensor that `value` is a view of, if a kernel that makes it takes maps in."""
         if value not in self._only_mapped or not _is_view(self.look_up(value)):
             return None
         source = self.look_up(value).args[0]
-        # What is new here is read by the view alone, and not counted.
-        if not isinstance(source, relax.Var) or self._readers[source] > 1:
+        if not isinstance(source, relax.Var):
             return None
         made = self.look_up(source)
         takes = f"relax.{operator_name(made)}" in _TAKES_MAPS
@@ -124,6 +132,10 @@ class _Sink(CallRewriter):
             return _constant(operand, wanted)
         if _is_view(made) or self._is_stored(operand, made):
             return self.builder_.emit(relax.op.reshape(operand, relax.ShapeExpr(wanted)))
+        if f"relax.{operator_name(made)}" in REDUCTIONS:
+            turned = with_axes_turned(made, wanted)
+            self._turned |= turned is not None
+            return None if turned is None else self.builder_.emit(turned)
         if depth == 0 or f"relax.{operator_name(made)}" not in UNARY:
             return None
         inner = self._seen(made.args[0], shape, view, depth - 1)

@@ -18,6 +18,7 @@ from tvm.target import Target
 
 from frontends.imported_model import ImportedModel
 from frontends.size_bounds import promised_ranges
+from relax_passes.pass_options import OptionError
 from relaxc.artifact import Metadata, installed_tvm_version, isa_features
 from relaxc.buckets import Buckets, entry_name, fix_sizes, name_buckets, split_buckets
 from relaxc.compiled_model import CompiledModel
@@ -304,6 +305,8 @@ class _PhaseClock:
             yield
         except RelaxcError:
             raise
+        except OptionError as fault:  # a name that only the pass knows, as that of a rule
+            raise InvalidInput(str(fault)) from fault
         except Exception as fault:  # whatever a pass or TVM raises is one kind of error to users
             raise _compile_error(self._name or "setup", self._pass, fault) from fault
 

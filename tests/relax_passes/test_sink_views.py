@@ -65,6 +65,35 @@ def test_fusion_then_makes_one_kernel() -> None:
     assert counts == [1, 2]
 
 
+@pytest.mark.parametrize("rows", [6, tirx.Var("n", "int64")])
+def test_a_reduction_beside_the_view_keeps_its_axes(rows: object) -> None:
+    """log(sum(exp(x - m))) + m, as PyTorch writes it, where m loses its axis for the sum.
+
+    Then one kernel makes it, though two operators read m.
+    """
+
+    def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        most = bb.emit(R.max(x, axis=1, keepdims=True))
+        total = bb.emit(R.sum(bb.emit(R.exp(bb.emit(R.subtract(x, most)))), axis=1))
+        without = bb.emit(R.reshape(most, relax.ShapeExpr([rows])))
+        return R.add(bb.emit(R.log(total)), without)
+
+    changed = check(sink_views, module((rows, 8), build), normal(6, 8))
+    assert sequence(changed) == ["max", "subtract", "exp", "sum", "log", "add", "reshape"]
+    ctx = context()
+    default_pipeline().until("fuse").run(module((rows, 8), build), ctx)
+    assert ctx.log.metrics["kernel_count"] == 1
+
+
+def test_a_view_of_what_others_read_stays_where_no_reduction_is_turned() -> None:
+    def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        most = bb.emit(R.max(x, axis=1, keepdims=True))
+        kept = bb.emit(R.subtract(x, most))
+        return R.matmul(bb.emit(R.nn.relu(bb.emit(R.reshape(most, (6,))))), kept)
+
+    assert reasons(build, (6, 8), normal(6, 8)) == set()
+
+
 def test_views_of_two_operands_meet() -> None:
     def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
         gate, up = (bb.emit(R.matmul(x, weights(8, 4, seed=s))) for s in (0, 1))

@@ -214,6 +214,7 @@ def test_bad_models_are_one_line_and_exit_code_2(
         (["compile", "{model}", "--dump-dir", "{model}/x"], "cannot write dumps"),
         (["opt", "{model}", "-p", "sorcery"], "sorcery"),
         (["opt", "{model}", "-p", "cse{{max_bytes=4}}"], "at position 5: pass 'eliminate_common"),
+        (["opt", "{model}", "-p", "algebra{{without=[sorcery]}}"], "no rule or family is called"),
         (["compile", "{model}", "--pass-options", "fuse{{max_blocks=x}}"], "at position 6: pass"),
         (["compile", "{model}", "--pass-options", "fuse{{"], "got the end"),
         (["opt"], "needs a model"),

@@ -22,6 +22,7 @@ from tests.worker_pool import Died, WorkerPool
 COUNTS = {"passes": 2000, "onnx": 1000, "memory": 10_000}
 _LARGEST = {"passes": (25, 10), "onnx": (25, 10), "memory": (12, 12)}
 _LARGE_SHARE = 5  # every fifth graph may be large, the others cost less
+_TIMES_THE_FIRST, _LEAST_SECONDS = 5, 20.0
 _JOBS_OF_A_PROCESS = 1500  # compiled kernels stay in memory, 1.5 MB a graph
 
 
@@ -97,19 +98,27 @@ class Run:
     def smallest(
         self, pool: WorkerPool, job: Job, outcome: Outcome, trials: int
     ) -> tuple[Job, Outcome]:
-        """Return the job with the smallest graph and pipeline found that fail alike."""
-        last = outcome
+        """Return the job with the smallest graph and pipeline found that fail alike.
+
+        A candidate has as long as the first run of the graph again, several times over; where the
+        fault is that none ends, a tenth of the limit, which most good graphs need no part of.
+        """
+        last, limit = outcome, self._seconds / 10 if outcome.hangs else self._seconds
 
         def fails(candidate: Job) -> bool:
             nonlocal last
-            found = outcome_of(pool.run(candidate, self._seconds))
+            found = outcome_of(pool.run(candidate, limit))
             if found.kind() == outcome.kind():
                 last = found
                 return True
             return False
 
+        start = time.monotonic()
         if fails(replace(job, variant=Variant())):
             job = replace(job, variant=Variant())
+        if not outcome.hangs:
+            again = time.monotonic() - start
+            limit = min(self._seconds, max(_LEAST_SECONDS, _TIMES_THE_FIRST * again))
         recipe = shrink(job.graph(), lambda r: fails(replace(job, recipe=r)), trials)
         return replace(job, recipe=recipe), last
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from tests.fuzz.graphs.draw import Draw
-from tests.fuzz.graphs.rewrite_motifs import REWRITE_MOTIFS
+from tests.fuzz.graphs.rewrite_motifs import REWRITE_MOTIFS, with_low
 from tests.fuzz.graphs.sizes import Affine
 
 Step = Any  # the number of a step, or None where an operator did not take its operands
@@ -49,17 +48,12 @@ def layer_norm(draw: Draw) -> None:
         else mean  # fmt: skip
     shifted = draw.apply("add", mean, draw.scalar(0.125, "float32"))
     kind = draw.type(shifted)
-    draw.steps[shifted] = _with_low(draw, shifted, 0.12) if kind.low < 0.1 else draw.steps[shifted]
+    if kind.low < 0.1:
+        draw.steps[shifted] = with_low(draw, shifted, 0.12)  # a mean of squares is not negative
     size = draw.type(x).shape[-1:]
     normal = draw.apply("divide", centred, draw.apply("sqrt", shifted))
     scaled = draw.apply("multiply", normal, draw.weight(size, "float32"))
     draw.apply("add", scaled, draw.weight(size, "float32"))
-
-
-def _with_low(draw: Draw, step: int, low: float) -> Any:
-    """Return a step with the bound that holds, since a mean of squares is not negative."""
-    old = draw.steps[step]
-    return replace(old, type=replace(old.type, low=low))
 
 
 def gelu(draw: Draw) -> None:

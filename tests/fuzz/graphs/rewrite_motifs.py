@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tests.fuzz.graphs.draw import Draw
@@ -11,6 +12,12 @@ from tests.fuzz.graphs.sizes import product
 Step = Any  # the number of a step, or None where an operator did not take its operands
 
 _UNARY = ("relu", "tanh", "sigmoid", "abs", "negative")
+
+
+def with_low(draw: Draw, step: int, low: float) -> Any:
+    """Return a step with a bound that holds, though the bounds of its operands do not tell it."""
+    old = draw.steps[step]
+    return replace(old, type=replace(old.type, low=low))
 
 
 def behind_a_view(draw: Draw) -> None:
@@ -100,4 +107,54 @@ def stacked_layers(draw: Draw) -> None:
         draw.apply("divide", *2 * [draw.apply("exp", draw.apply("tanh", y))])  # type: ignore
 
 
-REWRITE_MOTIFS = (behind_a_view, mapped_parts, unbound_stack, stacked_layers)
+def reread(draw: Draw) -> None:
+    """A chain in which each link reads the one before it twice: written out, it explodes."""
+    y: Step = draw.pick_float(lambda t: product(t.shape) is not None)
+    mask = None
+    if y is not None and draw.rng.random() < 0.5:
+        mask = draw.weight(draw.type(y).shape, draw.type(y).dtype)
+        mask = draw.apply("greater", mask, draw.scalar(0.0, draw.type(mask).dtype))
+    for _ in range(draw.rng.choice([3, 5, 8])):
+        if y is None:
+            return
+        half = draw.scalar(0.5, draw.type(y).dtype)
+        way = draw.rng.randrange(5)
+        other = draw.apply(draw.rng.choice(_UNARY), y)
+        if way == 0 and mask is not None:
+            y = draw.apply("where", mask, y, draw.apply("subtract", y, half))  # type: ignore[arg-type]
+        elif way == 1:
+            y = draw.apply("maximum", y, draw.apply("multiply", y, half))  # type: ignore[arg-type]
+        elif way == 2:
+            y = draw.apply("clip", y, low=-2.0, high=1.5)
+        else:
+            y = draw.apply("multiply", draw.apply("subtract", y, other), half)  # type: ignore
+
+
+def moments(draw: Draw) -> None:
+    """Mean and variance, or the logarithm of a sum of exponentials, along one or two axes."""
+    x = draw.pick(lambda t: t.dtype == "float32" and bool(t.shape) and bool(product(t.shape)))
+    if x is None:
+        return
+    rank, rng = len(draw.type(x).shape), draw.rng
+    first = rng.randrange(rank)
+    axes = tuple(sorted({first, rng.randrange(rank)} if rng.random() < 0.4 else {first}))
+    keep = rng.random() < 0.7
+    if rng.random() < 0.5:
+        most = draw.apply("max", x, axes=axes, keep=True)
+        spread = draw.apply("exp", draw.apply("subtract", x, most))  # type: ignore[arg-type]
+        total = draw.apply("sum", spread, axes=axes, keep=True)  # type: ignore[arg-type]
+        if total is not None:
+            draw.steps[total] = with_low(draw, total, 0.9)  # one of its terms is e^0
+            draw.apply("add", draw.apply("log", total), most)  # type: ignore[arg-type]
+        return
+    mean = draw.apply("mean", x, axes=axes, keep=True)
+    centred = draw.apply("subtract", x, mean)  # type: ignore[arg-type]
+    squared = draw.apply("multiply", centred, centred)  # type: ignore[arg-type]
+    variance = draw.apply("mean", squared, axes=axes, keep=keep)  # type: ignore[arg-type]
+    if keep and rng.random() < 0.5:
+        draw.apply("add", draw.apply("multiply", mean, mean), variance)  # type: ignore
+
+
+REWRITE_MOTIFS = (
+    behind_a_view, mapped_parts, unbound_stack, stacked_layers, reread, moments,
+)  # fmt: skip

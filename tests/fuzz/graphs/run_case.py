@@ -75,8 +75,14 @@ class Outcome:
 
     def kind(self) -> str:
         """Return what two outcomes of one fault have in common."""
-        lines = self.detail.strip().splitlines()
-        return f"{self.word}: {lines[-1][:60] if self.word == 'raises' and lines else ''}"
+        lines = self.detail.strip().splitlines() or [""]
+        what = {"raises": lines[-1][:60], "died": lines[0][:9]}
+        return f"{self.word}: {what.get(self.word, '')}"
+
+    @property
+    def hangs(self) -> bool:
+        """Whether the process was stopped because it did not answer."""
+        return self.word == "died" and self.detail.startswith("no answer")
 
 
 def run_case(job: Job) -> Outcome:

@@ -11,7 +11,7 @@ import pytest
 from relax_passes.pass_base import GraphPass
 from relax_passes.pipeline import default_pipeline
 from tests.fuzz.graphs import run_case as judge
-from tests.fuzz.graphs.__main__ import Run, text_of
+from tests.fuzz.graphs.__main__ import Run, outcome_of, text_of
 from tests.fuzz.graphs.emit_onnx import emit_onnx
 from tests.fuzz.graphs.emit_relax import emit_relax
 from tests.fuzz.graphs.evaluate import difference, evaluate, input_arrays, symbol_values
@@ -21,6 +21,7 @@ from tests.fuzz.graphs.run_case import Job, Outcome, run_case
 from tests.fuzz.graphs.shrink import candidates, shrink
 from tests.fuzz.graphs.variants import NotIdempotent, Variant, choose_variant, run_twice
 from tests.relax_passes.pass_checks import context
+from tests.worker_pool import Died
 
 SAMPLE = {"passes": 100, "onnx": 50, "memory": 300}
 LARGEST = {"passes": 8, "onnx": 8, "memory": 8}
@@ -144,6 +145,29 @@ def test_a_difference_within_rounding_is_none() -> None:
     got[1] = got[1] * np.float32(1 + 1e-4)
     assert "result 1" in difference(got, wanted, allowed)
     assert "shape" in difference([got[0], got[1][0]], wanted, allowed)
+
+
+class _Hanging:
+    """A pool in which graphs of more than one operator never end; it notes the time they get."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        self.outcome, self.limits = outcome, list[float]()
+
+    def run(self, job: Job, seconds: float) -> Outcome | Died:
+        self.limits.append(seconds)
+        return self.outcome if job.graph().size() > 1 else Outcome("equal")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "limit"), [(Died("no answer in 300 s"), 30.0), (Outcome("raises", "Fault"), 20.0)]
+)
+def test_candidates_that_hang_take_little_time(outcome: Outcome | Died, limit: float) -> None:
+    """One has as long as the first run took, five times over; a tenth if that is the fault."""
+    pool = _Hanging(outcome)
+    job = Job("passes", "t", 0, recipe=_small())
+    small, _ = Run(1, seconds=300, trials=9).smallest(pool, job, outcome_of(outcome), 9)
+    assert small.graph().size() <= job.graph().size()
+    assert len(pool.limits) > 1 and set(pool.limits[1:]) == {limit}
 
 
 # Making a failing graph smaller -------------------------------------------------------------------
