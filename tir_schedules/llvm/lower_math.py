@@ -8,11 +8,25 @@ vector, stored in a statement of its own. LLVM keeps such buffers in registers.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import tvm
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call
-from tvm.tirx import AllocBuffer, BufferLoad, BufferStore, Expr, Let, PrimFunc, SeqStmt, Stmt, Var
+from tvm.tirx import (
+    AllocBuffer,
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    Expr,
+    IfThenElse,
+    Let,
+    PrimFunc,
+    SeqStmt,
+    Stmt,
+    Var,
+)
 
 from tir_schedules.llvm.vector_math import written_out
 from tir_schedules.variables import substitute
@@ -27,33 +41,62 @@ def lower_math(func: PrimFunc, _mod: tvm.IRModule, _ctx: tvm.transform.PassConte
 
 
 def _in_statements(store: BufferStore) -> Stmt:
-    """Return a store after a statement for each name that its value binds.
+    """Return a store after a statement for each name that its value binds."""
+    steps = _Steps({})
+    value = steps.flat(store.value)
+    if not steps.statements:
+        return store
+    return SeqStmt([*steps.statements, BufferStore(store.buffer, value, store.indices)])
 
-    What `if_then_else` may skip stays within it: its loads may lie outside their tensor.
+
+class _Steps:
+    """The statements that compute what an expression names, in their order.
+
+    What `if_then_else` may skip stays within it, since its loads may lie outside their tensor: a
+    choice that binds names becomes a branch.
     """
-    statements: list[Stmt] = []
-    named: dict[Var, Expr] = {}
-    skipped: dict[Var, Expr] = {}
 
-    def bind(let: Let) -> Expr:
+    def __init__(self, named: Mapping[Var, Expr]) -> None:
+        self.statements: list[Stmt] = []
+        self._named = dict(named)
+        self._kept: dict[Var, Expr] = {}
+
+    def flat(self, value: Expr) -> Expr:
+        """Return an expression without bindings, its names computed in `statements`."""
+        callbacks = [
+            (Let, self._bind),
+            (Call, self._choose),
+            (Var, lambda var: self._named.get(var, var)),
+        ]
+        return substitute(tvm_ffi.structural_map(value, callbacks, order="pre"), self._kept)
+
+    def _bind(self, let: Let) -> Expr:
         buffer = tirx.decl_buffer((1,), str(let.var.ty), name=let.var.name, scope="local")
-        value = flat(let.value)
-        statements.extend([AllocBuffer(buffer), BufferStore(buffer, value, [0])])
-        named[let.var] = BufferLoad(buffer, [0])
-        return flat(let.body)
+        value = self.flat(let.value)
+        self.statements += [AllocBuffer(buffer), BufferStore(buffer, value, [0])]
+        self._named[let.var] = BufferLoad(buffer, [0])
+        return self.flat(let.body)
 
-    def set_aside(call: Call) -> Expr:
+    def _choose(self, call: Call) -> Expr:
         if not getattr(call.op, "name", "").endswith(".if_then_else"):
             return call
-        placeholder = Var("skipped", str(call.ty))
-        skipped[placeholder] = substitute(call, named)
-        return placeholder
+        condition, *values = call.args
+        if not any(map(_binds, values)):
+            placeholder = Var("kept", str(call.ty))
+            self._kept[placeholder] = substitute(call, self._named)
+            return placeholder
+        chosen = tirx.decl_buffer((1,), str(call.ty), name="chosen", scope="local")
+        branches = [self._branch(value, chosen) for value in values]
+        self.statements += [AllocBuffer(chosen), IfThenElse(self.flat(condition), *branches)]
+        return BufferLoad(chosen, [0])
 
-    def flat(value: Expr) -> Expr:
-        callbacks = [(Let, bind), (Call, set_aside), (Var, lambda var: named.get(var, var))]
-        return substitute(tvm_ffi.structural_map(value, callbacks, order="pre"), skipped)
+    def _branch(self, value: Expr, chosen: Buffer) -> Stmt:
+        steps = _Steps(self._named)
+        last = BufferStore(chosen, steps.flat(value), [0])
+        return SeqStmt([*steps.statements, last]) if steps.statements else last
 
-    value = flat(store.value)
-    if not statements:
-        return store
-    return SeqStmt([*statements, BufferStore(store.buffer, value, store.indices)])
+
+def _binds(value: Expr) -> bool:
+    found: list[Let] = []
+    tvm_ffi.structural_walk(value, (Let, found.append), order="pre")
+    return bool(found)
