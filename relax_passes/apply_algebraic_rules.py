@@ -15,7 +15,7 @@ import tvm
 from tvm import relax
 
 from relax_passes.algebra.rewriter import Rewriter
-from relax_passes.algebra.rule import Rule
+from relax_passes.algebra.rule import Family, Rule
 from relax_passes.algebra.rule_table import FAMILIES
 from relax_passes.canonicalize_bindings import canonicalize_bindings
 from relax_passes.dead_bindings import remove_dead_bindings
@@ -31,6 +31,7 @@ class AlgebraOptions:
 
     strict: bool = option(False, 'only rules that keep every bit, as with precision "strict"')
     without: tuple[str, ...] = option((), "rules and families that are switched off")
+    only: tuple[str, ...] = option((), "the rules and families that may fire; none: all")
 
 
 @graph_pass(name=_NAME, phase="rewrite", options=AlgebraOptions, aliases=("algebra",))
@@ -39,7 +40,7 @@ def apply_algebraic_rules(
 ) -> tuple[tvm.IRModule, bool]:
     """Apply the algebraic rules that save FLOPs or bytes; precision "strict" keeps every bit."""
     strict = options.strict or ctx.precision == "strict"
-    rewriter = Rewriter(_chosen(options.without), strict=strict, debug=ctx.debug)
+    rewriter = Rewriter(_chosen(options), strict=strict, debug=ctx.debug)
     functions = {
         var: rewriter.rewrite(func) if isinstance(func, relax.Function) else func
         # A `match_cast` to the type that was there would hide the operator behind it.
@@ -59,23 +60,28 @@ def apply_algebraic_rules(
     return remove_dead_bindings(cleaned), True
 
 
-def _chosen(without: Collection[str]) -> list[Rule]:
-    """Return the rules of the table but those that are switched off.
+def _chosen(options: AlgebraOptions) -> list[Rule]:
+    """Return the rules of the table that are not switched off.
 
     Raises:
         OptionError: If a name is neither a rule's nor a family's.
     """
     known = {name for f in FAMILIES for name in (f.name, *(rule.name for rule in f.rules))}
-    for name in without:
-        if name not in known:
-            hint = did_you_mean(name, known)
-            raise OptionError(
-                f"pass {_NAME!r}: no rule or family is called {name!r}{hint}", "without"
-            )
+    for field in ("without", "only"):
+        for name in getattr(options, field):
+            if name not in known:
+                hint = did_you_mean(name, known)
+                raise OptionError(
+                    f"pass {_NAME!r}: no rule or family is called {name!r}{hint}", field
+                )
+
+    def listed(family: Family, rule: Rule, names: Collection[str]) -> bool:
+        return family.name in names or rule.name in names
+
     return [
         rule
         for family in FAMILIES
-        if family.name not in without
         for rule in family.rules
-        if rule.name not in without
+        if not listed(family, rule, options.without)
+        and (not options.only or listed(family, rule, options.only))
     ]

@@ -197,6 +197,8 @@ def default_pipeline() -> Pipeline:
                 raise_layer_norm,
                 raise_rms_norm,
                 raise_gelu,
+                # A softmax in elementary operators, of which `raise_attention` makes attention.
+                apply_algebraic_rules.with_options(only=("softmax", "softmax_unshifted")),
                 raise_attention,
                 drop_row_views,
                 simplify_views,

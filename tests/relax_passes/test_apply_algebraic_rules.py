@@ -236,8 +236,13 @@ def test_strict_keeps_bits() -> None:
 def test_rules_and_families_can_be_off() -> None:
     one = apply_algebraic_rules.with_options(without=["add_constants", "small_sums_first"])
     family = apply_algebraic_rules.with_options(without=("associative", "broadcasts"))
-    for graph_pass in (one, family):
+    others = apply_algebraic_rules.with_options(only=("softmax", "reductions"))
+    for graph_pass in (one, family, others):
         check(graph_pass, chain(3), fires=False)
+    alone = apply_algebraic_rules.with_options(only=("add_constants",))
+    assert operators(check(alone, chain(3))) == {"add": 1, "exp": 1}
+    with pytest.raises(OptionError, match="did you mean 'softmax'"):
+        apply_algebraic_rules.with_options(only=("sofmax",))(chain(3), context())
     with pytest.raises(OptionError, match="did you mean 'associative'"):
         apply_algebraic_rules.with_options(without=("asociative",))(chain(3), context())
 

@@ -10,6 +10,7 @@ import pytest
 import tvm
 from tvm import relax, tirx
 
+from relax_passes.pipeline import Pipeline, default_pipeline
 from relax_passes.raise_attention import raise_attention
 from relax_passes.simplify_views import simplify_views
 from relax_passes.split_transposed_batch import split_transposed_batch
@@ -108,6 +109,26 @@ def test_transposes_go_away() -> None:
     changed = raised(mod, *inputs(FLAT))
     assert operators(changed) == {"reshape": 4, "nn.attention": 1}
     assert float(the_attention(changed).attrs.scale) == pytest.approx(1 / math.sqrt(D))
+
+
+@pytest.mark.parametrize("shifted", [True, False])
+def test_a_softmax_in_elementary_operators(shifted: bool) -> None:
+    """The phase finds the softmax before it looks for attention around one."""
+
+    def written_out(emit: Emit, q: relax.Expr, k: relax.Expr, v: relax.Expr) -> relax.Expr:
+        q, k, v = (heads(emit, x) for x in (q, k, v))
+        swapped = emit(R.permute_dims(k, [0, 1, 3, 2]))
+        scores = scaled(emit, emit(R.matmul(q, swapped)))
+        if shifted:
+            scores = emit(scores)
+            scores = R.subtract(scores, emit(R.max(scores, -1, keepdims=True)))
+        powers = emit(R.exp(emit(scores)))
+        weights = emit(R.divide(powers, emit(R.sum(powers, -1, keepdims=True))))
+        return joined(emit, emit(R.matmul(weights, v)))
+
+    phase = Pipeline({"raise": default_pipeline().phases["raise"]})
+    changed = phase.run(attention_module(written_out, *FLAT), context())
+    assert operators(changed) == {"reshape": 4, "nn.attention": 1}
 
 
 def root_on_both(emit: Emit, q: relax.Expr, k: relax.Expr, v: relax.Expr) -> relax.Expr:
