@@ -24,6 +24,8 @@ _MAX_BLOCKS = 6
 # Bytes a core reads in a cycle from its second-level cache, and from what lies behind it.
 _L2_BYTES_PER_CYCLE = 24
 _FAR_BYTES_PER_CYCLE = 6
+# Up to twice as many parts as this, each number of them is looked at.
+_PARTS_STEP = 32
 # The model tells no two tiles apart that differ less; the larger tile then waits less for memory.
 _RESOLUTION = 1.03
 
@@ -111,13 +113,18 @@ def _cycles_a_product(
 
 
 def _task_sizes(tiles: int) -> Iterator[int]:
-    """Yield the tiles of a task for each number of equal parts worth a look."""
-    seen = 0
-    for parts in range(1, min(tiles, 64) + 1):
+    """Yield the tiles of a task for each number of equal parts worth a look.
+
+    Of many parts only some are: a large image with many channels fits the second-level cache in
+    hundreds of parts, and there one more is no difference.
+    """
+    seen, parts = 0, 1
+    while parts <= tiles:
         size = -(-tiles // parts)
         if size != seen:
             yield size
         seen = size
+        parts += max(1, parts // _PARTS_STEP)
 
 
 def cycles(sizes: ConvSizes, tile: ConvTile, machine: Machine) -> float:

@@ -243,6 +243,14 @@ def test_an_image_that_no_cache_keeps_is_cut_into_parts() -> None:
     assert 4 * 64 * tile.task_tiles * tile.pixels < 3 << 19
 
 
+def test_a_large_image_of_many_channels_is_cut_into_many_parts() -> None:
+    """1024 -> 256 channels at 128x128: beside a part of the input all weights stay near."""
+    sizes = _sizes(32, 128 * 128, 1024)
+    tile = choose_conv_tile(sizes, _large_l2())
+    part = 4 * 1024 * tile.task_tiles * tile.pixels
+    assert part + sizes.weight_bytes <= 3 << 19
+
+
 @pytest.mark.parametrize("cores", [1, 2, 4, 8, 16, 64])
 @pytest.mark.parametrize(("blocks", "pixels", "depth"), [(8, 3136, 576), (32, 196, 2304)])
 def test_cores_share_the_work_evenly(cores: int, blocks: int, pixels: int, depth: int) -> None:
