@@ -20,6 +20,7 @@ from frontends.onnx import fold, shape_values
 from frontends.onnx.attribute_choices import check_choices
 from frontends.onnx.broadcasting import Broadcasting
 from frontends.onnx.captured_scope import CapturedScope
+from frontends.onnx.einsum_equation import check_equation
 from frontends.onnx.function_body import FunctionBody, instantiate, schema_function
 from frontends.onnx.initializers import read_initializers
 from frontends.onnx.load_model import subgraphs_of
@@ -165,6 +166,7 @@ class GraphBuilder:
         if function is not None:
             return self.expand(instantiate(function, node), inputs)
         check_choices(node)
+        check_equation(node)
         given = [value for value in inputs if value is not None]
         if given and fold.can_fold(node) and all(value.array is not None for value in given):
             if not any(subgraphs_of(attribute) for attribute in node.attribute):

@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 from frontends.errors import InvalidModel, UnsupportedOperator
 from frontends.onnx.check_graph import check_graph
 from frontends.onnx.check_tensors import check_tensors
+from frontends.onnx.einsum_equation import check_equations
 from frontends.onnx.external_data import load_external_data
 from frontends.onnx.registry import normalize_domain
 from frontends.onnx.subgraphs import all_nodes, subgraphs_of
@@ -54,6 +55,7 @@ def load_model(source: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.Model
     _check_opsets(model, name)
     load_external_data(model, folder, name)
     check_tensors(model, name)
+    check_equations(model.graph.node, name)
     _check_schema(model, name)
     return model, name
 

@@ -111,6 +111,13 @@ class Op:
             return [item.decode() for item in found]
         return found
 
+    def count(self, name: str) -> int:
+        """Return an integer attribute that must be positive: a number of groups, a block's size."""
+        number = int(self.attr(name, 0))
+        if number < 1:
+            raise InvalidModel(f"attribute {name} is {number}, not a positive number")
+        return number
+
     def has_attr(self, name: str) -> bool:
         """Tell whether the attribute is written in the node."""
         return name in self._attributes

@@ -9,6 +9,7 @@ from tvm import relax
 from tvm.relax import op as R
 
 from frontends.computations import narrow_floats
+from frontends.errors import InvalidModel
 from frontends.onnx.op import Op
 from frontends.onnx.registry import converter
 from frontends.onnx.value import Value, relax_constant
@@ -30,6 +31,8 @@ def cast(op: Op) -> Any:
             kind = onnx.TensorProto.DataType.Value(kind)
         if kind == onnx.TensorProto.STRING:
             raise op.unsupported("strings")
+        if kind not in onnx.TensorProto.DataType.values() or not kind:
+            raise InvalidModel(f"attribute to is {kind}, which is no element type")
         wanted = str(onnx.helper.tensor_dtype_to_np_dtype(kind))
     if wanted == op.dtype():
         return op.value(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from tvm import relax, te
@@ -10,6 +11,7 @@ from tvm.relax import op as R
 from frontends.computations.exact_reshape import exact_reshape
 from frontends.dims import Dim, dims_of, is_static
 from frontends.errors import InvalidModel
+from frontends.onnx.einsum_equation import terms_of
 from frontends.onnx.op import Op
 from frontends.onnx.operators.matmul import product as matrix_product
 from frontends.onnx.registry import converter
@@ -46,9 +48,8 @@ def _parse(op: Op) -> tuple[list[_Term], tuple[str, ...]]:
 
     The axes of an ellipsis are labelled by their distance from its end: "...1", "...0".
     """
-    equation = op.attr("equation").replace(" ", "")
-    left, arrow, right = equation.partition("->")
-    patterns = left.split(",")
+    equation = op.attr("equation")
+    patterns, right = terms_of(equation)
     if len(patterns) != len(op.inputs):
         raise InvalidModel(f"equation {equation!r} is not for {len(op.inputs)} operands")
     terms, longest = [], 0
@@ -58,12 +59,13 @@ def _parse(op: Op) -> tuple[list[_Term], tuple[str, ...]]:
             raise InvalidModel(f"{pattern!r} of equation {equation!r} has rank {op.ndim(place)} ")
         longest = max(longest, spread)
         terms.append(_Term(op.x(place), _labels(pattern, spread)))
-    if arrow:
+    if right is not None:
         return terms, _labels(right, longest)
     # Without a result, labels that occur once, in alphabetical order, after the ellipsis.
-    letters = [c for c in left if c not in ".,"]
-    once = sorted(c for c in set(letters) if letters.count(c) == 1)
-    return terms, _labels(("..." if "..." in left else "") + "".join(once), longest)
+    letters = Counter("".join(patterns).replace(".", ""))
+    once = sorted(letter for letter, count in letters.items() if count == 1)
+    dots = "..." if any("..." in pattern for pattern in patterns) else ""
+    return terms, _labels(dots + "".join(once), longest)
 
 
 def _labels(pattern: str, spread: int) -> tuple[str, ...]:

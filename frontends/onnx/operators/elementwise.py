@@ -8,6 +8,7 @@ import numpy as np
 from tvm import relax, te, tirx
 from tvm.relax import op as R
 
+from frontends.errors import InvalidModel
 from frontends.onnx.op import Op
 from frontends.onnx.registry import converter
 
@@ -193,6 +194,8 @@ def constant(op: Op) -> np.ndarray:
     ):  # fmt: skip
         if op.has_attr(name):
             return np.asarray(op.attr(name), dtype=dtype)
+    if not op.node.attribute:
+        raise InvalidModel("no attribute holds the constant")
     value = op.attr("value")
     if not isinstance(value, np.ndarray):
         raise op.unsupported("constants that are strings or sparse")

@@ -64,8 +64,10 @@ def _count_nodes(graph: onnx.GraphProto) -> int:
 def scan(op: Op) -> list[Value]:
     """Run the body over slices of the scan inputs (opset 9 on)."""
     body: onnx.GraphProto = op.attr("body")
-    scanned = int(op.attr("num_scan_inputs"))
+    scanned = op.count("num_scan_inputs")
     carried = len(op.inputs) - scanned
+    if carried < 0:
+        raise InvalidModel(f"num_scan_inputs is {scanned}, the node has {len(op.inputs)} inputs")
     outputs = len(body.output) - carried
     axes = op.attr("scan_input_axes") or [0] * scanned
     axes = [normalize_axis(a, op.ndim(carried + k)) for k, a in enumerate(axes)]
@@ -148,7 +150,9 @@ def scan_batch(op: Op) -> list[Value]:
     results.
     """
     body: onnx.GraphProto = op.attr("body")
-    scanned = int(op.attr("num_scan_inputs"))
+    scanned = op.count("num_scan_inputs")
+    if scanned >= len(op.inputs):
+        raise InvalidModel(f"num_scan_inputs is {scanned}, the node has {len(op.inputs)} inputs")
     directions = op.attr("directions") or [0] * scanned
     batch = op.shape(1)[0]
     if not is_static(batch) or not batch:

@@ -117,10 +117,7 @@ def gated_relative_position_bias(op: Op) -> relax.Expr:
 
 
 def _heads(op: Op) -> int:
-    heads = int(op.attr("num_heads", 0))
-    if heads < 1:
-        raise InvalidModel("num_heads is missing")
-    return heads
+    return op.count("num_heads")
 
 
 def _inputs(op: Op, heads: int, bias: int = 3) -> tuple[relax.Expr, relax.Expr, relax.Expr]:

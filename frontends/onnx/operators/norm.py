@@ -200,7 +200,7 @@ def _scaled(op: Op, x: relax.Expr, axes: list[int], column: list[Any]) -> relax.
 @converter("GroupNormalization", since=18)
 def group_norm_by_group(op: Op) -> relax.Expr:
     """Normalize groups of channels; scale and bias have one element a group (opset 18 to 20)."""
-    groups = int(op.attr("num_groups"))
+    groups = op.count("num_groups")
     grouped = _grouped(op, groups)
     axes = list(range(2, op.ndim() + 1))
     result = _scaled(op, grouped, axes, [1, groups, *([1] * len(axes))])
@@ -210,7 +210,7 @@ def group_norm_by_group(op: Op) -> relax.Expr:
 @converter("GroupNormalization", since=21)
 def group_norm_by_channel(op: Op) -> relax.Expr:
     """Normalize groups of channels; scale and bias have one element a channel (opset 21 on)."""
-    groups = int(op.attr("num_groups"))
+    groups = op.count("num_groups")
     return R.nn.group_norm(
         op.x(0),
         op.x(1),

@@ -332,7 +332,7 @@ def eye_like(op: Op) -> relax.Expr:
 def depth_to_space(op: Op) -> relax.Expr:
     """Move channels into blocks of pixels."""
     n, c, h, w = op.shape()
-    block = int(op.attr("blocksize"))
+    block = op.count("blocksize")
     left = op.arithmetic.truncdiv(c, block * block)
     if op.attr("mode", "DCR") == "DCR":
         split, axes = [n, block, block, left, h, w], [0, 3, 4, 1, 5, 2]
@@ -347,7 +347,7 @@ def depth_to_space(op: Op) -> relax.Expr:
 def space_to_depth(op: Op) -> relax.Expr:
     """Move blocks of pixels into channels."""
     n, c, h, w = op.shape()
-    block = int(op.attr("blocksize"))
+    block = op.count("blocksize")
     rows, columns = op.arithmetic.truncdiv(h, block), op.arithmetic.truncdiv(w, block)
     x = op.emit(exact_reshape(op.x(), relax.ShapeExpr([n, c, rows, block, columns, block])))
     depth_first = op.attr("mode", "DCR") == "DCR"  # an attribute since opset 28

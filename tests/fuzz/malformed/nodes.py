@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from onnx import helper
+from onnx import AttributeProto, helper
 
-from tests.fuzz.malformed.case import INT64, Malformed, case, make_node, make_weight, model
+from tests.fuzz.malformed.case import INT64, Malformed, case, make_node, make_weight, model, value
 
 
 @case
@@ -86,3 +86,68 @@ def reshape_to_a_negative_size() -> Malformed:
 def output_type_that_is_not_computed() -> Malformed:
     made = model([make_node("Cast", ["x"], ["y"], to=INT64)])
     return Malformed(made, "'y'" if made.graph.output[0].name == "y" else "")
+
+
+def _equation(text: str) -> Malformed:
+    node = make_node("Einsum", ["x"], ["y"], name="contract", equation=text)
+    return Malformed(model([node]), "contract")
+
+
+@case
+def equation_with_a_stray_dot() -> Malformed:
+    """Onnx's own shape inference never ends on it."""
+    return _equation("i.j")
+
+
+@case
+def equation_with_two_ellipses() -> Malformed:
+    return _equation("i...j...->j")
+
+
+@case
+def equation_with_half_an_arrow() -> Malformed:
+    return _equation("-ij")
+
+
+@case
+def equation_given_to_a_function() -> Malformed:
+    node = make_node("Einsum", ["a"], ["b"], name="contract")
+    node.attribute.add(name="equation", type=AttributeProto.STRING, ref_attr_name="rule")
+    body = helper.make_function(
+        "local", "Apply", ["a"], ["b"], [node], [helper.make_opsetid("", 17)], attributes=["rule"]
+    )
+    call = make_node("Apply", ["x"], ["y"], domain="local", rule="ij.")
+    return Malformed(model([call], functions=[body]), "'ij.' in equation 'ij.'")
+
+
+@case
+def constant_without_a_value() -> Malformed:
+    return Malformed(model([make_node("Constant", [], ["y"])]), "no attribute holds the constant")
+
+
+@case
+def cast_to_no_type() -> Malformed:
+    return Malformed(model([make_node("Cast", ["x"], ["y"], to=99)]), "attribute to is 99")
+
+
+@case
+def no_groups() -> Malformed:
+    weights = [make_weight("s", [1.0] * 3)]
+    node = make_node("GroupNormalization", ["x", "s", "s"], ["y"], num_groups=0)
+    return Malformed(model([node], weights, opset=21), "attribute num_groups is 0")
+
+
+@case
+def blocks_without_pixels() -> Malformed:
+    node = make_node("DepthToSpace", ["x"], ["y"], blocksize=0)
+    inputs = [value("x", (1, 4, 2, 2))]
+    return Malformed(model([node], inputs=inputs), "attribute blocksize is 0")
+
+
+@case
+def more_scan_inputs_than_inputs() -> Malformed:
+    body = helper.make_graph(
+        [make_node("Neg", ["a"], ["b"])], "body", [value("a", (3,))], [value("b", (3,))]
+    )
+    node = make_node("Scan", ["x"], ["y"], num_scan_inputs=5, body=body)
+    return Malformed(model([node]), "num_scan_inputs is 5, the node has 1 inputs")
