@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -101,17 +102,41 @@ def _check(spec: TensorSpec, array: Any, sizes: Mapping[str, int]) -> None:
 def _obstacle(array: Any) -> str | None:
     """Return why the memory of an array cannot take an output, None if it can."""
     if isinstance(array, np.ndarray):
-        steps = array.strides
+        steps, width = array.strides, array.itemsize
     elif kind_of(array) == "torch":
         if array.is_meta:
             return "a tensor on the meta device has no memory"
         if array.requires_grad:
             return "the tensor requires a gradient: bind its .detach()"
-        steps = array.stride()
+        steps, width = array.stride(), 1
     else:
         return None
-    repeated = any(step == 0 < size - 1 for step, size in zip(steps, array.shape, strict=True))
-    return "elements of the array share memory" if repeated else None
+    shared = _elements_overlap(tuple(map(int, array.shape)), steps, width)
+    return "elements of the array share memory" if shared else None
+
+
+def _elements_overlap(shape: Sequence[int], steps: Sequence[int], width: int) -> bool:
+    """Return whether two elements of a strided array share memory.
+
+    Args:
+        shape: Size of each axis.
+        steps: Distance of neighbours along each axis, in the unit of `width`.
+        width: What one element takes.
+    """
+    if 0 in shape:
+        return False
+    reach, nested = width, True
+    for step, size in sorted(zip(map(abs, steps), shape, strict=True)):
+        nested = nested and (size == 1 or step >= reach)
+        reach += step * (size - 1)
+    if nested:  # a step of each axis leaps over all that the axes of smaller steps reach
+        return False
+    if prod(shape) * width > reach:  # more elements than places
+        return True
+    places = np.zeros(1, np.int64)  # axes may interleave without a shared element: compare all
+    for step, size in zip(steps, shape, strict=True):
+        places = np.add.outer(places, step * np.arange(size, dtype=np.int64)).ravel()
+    return bool((np.diff(np.sort(places)) < width).any())
 
 
 def _share_memory(one: Any, other: Any) -> bool:

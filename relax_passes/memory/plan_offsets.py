@@ -59,6 +59,7 @@ def plan_offsets(
             unknown, or the buffers are too many and too large for 64-bit sums.
     """
     alignment = index(alignment)
+    capacity = None if capacity is None else index(capacity)
     if strategy not in STRATEGIES:
         raise ValueError(f"unknown strategy {strategy!r}, expected one of {STRATEGIES}")
     if alignment < 1:

@@ -142,11 +142,22 @@ def test_arrays_that_cannot_be_written_are_refused(model) -> None:
         (np.broadcast_to(np.zeros(WIDTH, "float32"), shape), "read-only"),
         (np.lib.stride_tricks.as_strided(np.zeros(WIDTH, "float32"), shape, (0, 4)), "share"),
         (torch.zeros(WIDTH).expand(shape), "elements of the array share memory"),
+        (np.lib.stride_tricks.as_strided(np.zeros(WIDTH + 2, "float32"), shape, (4, 4)), "share"),
+        (np.lib.stride_tricks.as_strided(np.zeros(192, "float32"), shape, (254, 4)), "share"),
+        (torch.zeros(2 * WIDTH + 1).as_strided(shape, (1, 2)), "share"),
         (torch.zeros(shape, requires_grad=True), "bind its .detach()"),
         (torch.zeros(shape, device="meta"), "meta device"),
     ):
         with pytest.raises(InvalidInput, match=text):
             model.bind_outputs(array)
+
+
+def test_axes_that_interleave_without_a_shared_element_can_be_bound(model) -> None:
+    """By rows: the elements 0, 3, 6, ..., then 2, 5, 8, ..., then 4, 7, 10, ..."""
+    torch = pytest.importorskip("torch")
+    model.bind_outputs(torch.zeros(4 * WIDTH).as_strided((3, WIDTH), (2, 3)))
+    model.bind_outputs(np.zeros((WIDTH, 3), "float32")[::-1].T)
+    model.bind_outputs()
 
 
 def test_outputs_bound_to_one_memory_are_refused(model) -> None:

@@ -121,6 +121,8 @@ def test_other_numbers_are_refused(bad: tuple[object, object, object]):
         plan_offsets([bad])
     with pytest.raises(TypeError):
         plan_offsets([(0, 1, 8)], alignment=64.0)
+    with pytest.raises(TypeError):
+        plan_offsets([(0, 1, 8)], capacity=64.0)
 
 
 def test_unknown_strategy_is_refused():
