@@ -66,6 +66,8 @@ def plan_offsets(
         raise ValueError(f"alignment must be a positive number of bytes, got {alignment}")
     items = []
     for number, buffer in enumerate(buffers):
+        if len(buffer) != 3:
+            raise ValueError(f"buffer {number}: needs lower, upper and size, has {len(buffer)}")
         lower, upper, size = map(index, buffer)
         if lower >= upper or size < 0:
             raise ValueError(f"buffer {number}: needs lower < upper and size >= 0")

@@ -101,8 +101,8 @@ def test_empty_buffer_takes_no_bytes():
     assert plan_offsets([(0, 2, 0), (0, 2, 64)]).peak == 64
 
 
-@pytest.mark.parametrize("bad", [(2, 2, 8), (3, 2, 8), (0, 1, -8)])
-def test_malformed_buffer_is_refused(bad: tuple[int, int, int]):
+@pytest.mark.parametrize("bad", [(2, 2, 8), (3, 2, 8), (0, 1, -8), (0, 1), (0, 1, 8, 0)])
+def test_malformed_buffer_is_refused(bad: tuple[int, ...]):
     with pytest.raises(ValueError, match="buffer 1"):
         plan_offsets([(0, 1, 8), bad])
 
