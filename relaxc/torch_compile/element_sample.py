@@ -7,15 +7,17 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-_BYTES = 16  # of one place
-_PLACES = 2  # of a tensor
+_WHOLE = 2048  # bytes of a tensor that is compared as a whole: a bias, the statistics of a norm
+_BYTES = 16  # of one place in a longer one
+_PLACES = 8
 
 
 class ElementSample:
-    """What stands at the start and at the end of tensors; to compare it costs 0.25 us a tensor.
+    """Short tensors, and what stands at some places of longer ones, from end to end.
 
-    A step of an optimizer or of an average changes nearly all elements. The sample keeps the
-    memory of the tensors, so that it is given to no others.
+    To compare it costs 0.1 us a tensor, up to 0.6 us where nothing is in the CPU's caches. A step
+    of an optimizer or of an average changes nearly all elements, clipping changes many. The sample
+    keeps the memory of the tensors, so that it is given to no others.
     """
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
@@ -30,12 +32,12 @@ class ElementSample:
 
 
 def _places(tensor: torch.Tensor) -> Iterator[memoryview]:
-    """Yield the memory at evenly spaced places between a tensor's first and last element."""
+    """Yield the memory of a short tensor, or evenly spaced places between a longer one's ends."""
     if not tensor.numel():
         return
     last = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
     size = (last + 1) * tensor.element_size()
-    taken = min(size, _BYTES)
-    for place in range(_PLACES):
-        start = (size - taken) * place // (_PLACES - 1)
+    places, taken = (1, size) if size <= _WHOLE else (_PLACES, _BYTES)
+    for place in range(places):
+        start = (size - taken) * place // max(places - 1, 1)
         yield memoryview((ctypes.c_char * taken).from_address(tensor.data_ptr() + start))

@@ -20,8 +20,8 @@ class BackendOptions:
         target, precision, threads, debug, passes, dump_dir: As `relaxc.compile` takes them.
         strict: Raise where a graph cannot be compiled, instead of leaving it to eager.
         freeze: Take parameters as constants: weights are packed and folded once, and the graph is
-            compiled anew when one has changed. A change that torch does not count, by `.data`, is
-            not seen.
+            compiled anew when one has changed. torch does not count a change made through `.data`:
+            it is seen by a sample of the elements, which a few in a long tensor may escape.
         cache_dir: Folder that keeps compiled graphs from process to process; None keeps none.
     """
 

@@ -371,8 +371,8 @@ def masked_fill(b: GraphBuilder, x: Value, mask: Value, value: Value) -> relax.E
     return where(b, mask, value, x)
 
 
-@converter("aten._to_copy.default")
-def to_copy(b: GraphBuilder, x: Value, **_placement: Any) -> relax.Expr:
+@converter("aten._to_copy.default", "prims.convert_element_type.default")
+def to_copy(b: GraphBuilder, x: Value, *_dtype: Any, **_placement: Any) -> relax.Expr:
     """Cast to the result's dtype; device and memory format do not concern a compiled graph."""
     return b.tensor(x, b.dtype)
 

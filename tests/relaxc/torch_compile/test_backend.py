@@ -374,3 +374,30 @@ def test_compiled_modules_are_copied_and_pickled():
     fast(x)
     for twin in (copy.deepcopy(fast), pickle.loads(pickle.dumps(fast))):
         close(twin(x), module(x))
+
+
+@torch.no_grad()
+def test_frozen_parameters_changed_through_data_are_seen():
+    """torch does not count these changes; a short tensor is compared as a whole."""
+    module, x = nn.Linear(4, 3).eval(), torch.randn(2, 4)
+    fast = compiled(module, freeze=True)
+    changes = [
+        lambda: module.weight.data.mul_(2),
+        lambda: module.bias.data.__setitem__(1, 5.0),
+        lambda: None,
+    ]
+    for change in changes:
+        close(fast(x), module(x))
+        change()
+    close(fast(x), module(x))
+    assert outcomes() == ["compiled"] * 3
+
+
+@torch.no_grad()
+def test_a_number_that_changes_from_call_to_call_is_compiled():
+    """Dynamo makes a float that has changed a tensor of float64, cast by a primitive of torch."""
+    fast = compiled(lambda x, *, scale: x * scale)
+    x = torch.randn(3)
+    for scale in (3.0, 2.0, 0.5):
+        close(fast(x, scale=scale), x * scale)
+    assert outcomes() == ["compiled"] * 2

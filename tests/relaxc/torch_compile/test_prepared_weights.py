@@ -136,3 +136,18 @@ def test_a_sample_sees_changes_of_any_layout_and_dtype():
         new = ~tensor if tensor.dtype == torch.bool else torch.full_like(tensor, number + 7)
         tensor.data.copy_(new)
         assert not sample.holds()
+
+
+def test_a_sample_sees_one_element_of_a_short_tensor_and_a_range_of_a_long_one():
+    torch.manual_seed(0)
+    short, long = torch.randn(512), torch.randn(100, 300)
+    changes = [
+        lambda: short.data.__setitem__(200, 9.0),
+        lambda: long.data[40:60].mul_(2),
+        lambda: long.data.clamp_(-0.5, 0.5),
+    ]
+    for change in changes:
+        sample = ElementSample([short, long])
+        assert sample.holds()
+        change()
+        assert not sample.holds()
