@@ -28,6 +28,12 @@ class DimArithmetic:
         """State that `symbol` is a size (>= 0)."""
         self._analyzer.update(symbol, ConstIntBound(0, ConstIntBound.POS_INF))
 
+    def at_least(self, symbol: tirx.Var, least: int) -> None:
+        """State that `symbol` is at least `least`, which a check of the model sees to."""
+        known = self._analyzer.const_int_bound(symbol)
+        if least > known.min_value:
+            self._analyzer.update(symbol, ConstIntBound(least, known.max_value), True)
+
     def simplify(self, dim: Dim) -> Dim:
         """Return an int if `dim` is one, else the simplified expression."""
         if is_static(dim):
@@ -39,6 +45,15 @@ class DimArithmetic:
         if is_static(dim):
             return int(dim) >= 0
         return bool(self._analyzer.const_int_bound(dim).min_value >= 0)
+
+    def positive_where_symbols_are(self, dim: Dim) -> bool:
+        """Tell whether `dim` is surely not 0 where no symbol in it is: n * 3 is, n // 2 is not."""
+        if is_static(dim):
+            return bool(dim != 0)
+        analyzer = Analyzer()
+        for symbol in symbols_of(dim):
+            analyzer.update(symbol, ConstIntBound(1, ConstIntBound.POS_INF))
+        return bool(analyzer.const_int_bound(dim).min_value > 0)
 
     def equal(self, left: Dim, right: Dim) -> bool:
         """Tell whether both are surely the same number."""

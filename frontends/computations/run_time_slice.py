@@ -25,12 +25,12 @@ def plan_slice(
     """Return count, first index and step of each axis: three int64[rank].
 
     Bounds may count from the end and lie outside; they are clamped as ONNX's Slice says. A step of
-    0 and an axis that does not exist give a count of `INVALID`.
+    0 and an axis that is given twice or does not exist give a count of `INVALID`.
 
     Args:
         starts: [k], first indices; k may be a symbol.
         ends: [k], indices not reached.
-        axes: [k], the axes sliced, none twice; the first k axes by default.
+        axes: [k], the axes sliced; the first k axes by default.
         steps: [k]; 1 by default.
         have: The tensor's dimensions.
     """
@@ -66,6 +66,11 @@ def plan_slice(
                 strides[chosen()] = step()
                 with when(step() == 0):
                     counts[chosen()] = index(INVALID)
+                if axes is not None:
+                    with serial(number) as earlier:
+                        before = _from_front(index(ins[2][earlier]), index(rank))
+                        with when(before == chosen()):
+                            counts[chosen()] = index(INVALID)
             with when(tirx.any(chosen() < 0, chosen() >= rank)):
                 counts[0] = index(INVALID)
 

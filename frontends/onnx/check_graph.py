@@ -16,6 +16,9 @@ MAX_NESTING = 32
 # Functions that call functions twice double at each level: 40 of them are a trillion nodes.
 MAX_EXPANDED_NODES = 1_000_000
 
+# The outputs of a body that are none of the node's: a loop's condition.
+_BODY_ONLY = {"If": 0, "Loop": 1, "Scan": 0}
+
 _Key = tuple[str, str, str]
 
 
@@ -232,7 +235,21 @@ class _Names:
                         file=self._file,
                     )
                 for subgraph in subgraphs_of(attribute):
+                    self._check_number_of_outputs(node, attribute.name, subgraph)
                     self.check_graph(subgraph, scopes)
             for output in node.output:
                 if output:
                     self._define(output, title, known, outer)
+
+    def _check_number_of_outputs(
+        self, node: onnx.NodeProto, name: str, body: onnx.GraphProto
+    ) -> None:
+        if normalize_domain(node.domain) or node.op_type not in _BODY_ONLY:
+            return
+        given = len(body.output) - _BODY_ONLY[node.op_type]
+        if len(node.output) > given:
+            raise InvalidModel(
+                f"{node.op_type} has {len(node.output)} outputs, {name} gives {given}",
+                node=node_title(node),
+                file=self._file,
+            )

@@ -13,6 +13,9 @@ from frontends.onnx.operators.run_time_size import read_sizes
 from frontends.onnx.value import Value, dim_array
 from frontends.sliding_window import Window
 
+# Relax keeps the padding of its operators in 32 bits.
+WIDEST = 2**31 - 1
+
 
 def read_window(op: Op, kernel: tuple[Dim, ...], spatial: tuple[Dim, ...]) -> Window:
     """Read strides, dilations and pads of a node, and resolve `auto_pad`."""
@@ -28,6 +31,7 @@ def read_window(op: Op, kernel: tuple[Dim, ...], spatial: tuple[Dim, ...]) -> Wi
     known = [size for size in kernel if is_static(size)]
     if min((*known, *strides, *dilations), default=1) < 1:
         raise InvalidModel("strides, dilations and kernel sizes must be positive")
+    require_widths(pads)
     if auto in ("SAME_UPPER", "SAME_LOWER"):
         for axis in range(rank):
             total = same_padding(
@@ -43,6 +47,34 @@ def read_window(op: Op, kernel: tuple[Dim, ...], spatial: tuple[Dim, ...]) -> Wi
         pads = [0] * (2 * rank)
     begin, end = tuple(pads[:rank]), tuple(pads[rank:])
     return Window(tuple(kernel), strides, dilations, begin, end, auto != "NOTSET")
+
+
+def require_widths(pads: Sequence[Dim]) -> None:
+    """Raise InvalidModel if a known width of padding is beyond what an attribute can hold."""
+    for width in pads:
+        if is_static(width) and abs(int(width)) > WIDEST:
+            raise InvalidModel(f"a padding of {width} is wider than {WIDEST}")
+
+
+def state_that_it_fits(
+    op: Op, window: Window, spatial: tuple[Dim, ...], outputs: tuple[Dim, ...]
+) -> None:
+    """State that a convolution's window has a place on every axis whose size only a run knows.
+
+    Nothing is the result where it does not fit by one element: no other runtime returns that.
+    """
+    for axis, (length, count) in enumerate(zip(spatial, outputs, strict=True)):
+        room = op.arithmetic.simplify(count - 1)
+        if window.is_static:
+            padding = int(window.begin[axis]) + int(window.end[axis])
+            room = op.arithmetic.simplify(length + padding - window.extent(axis))
+        if is_static(room) or op.arithmetic.is_nonnegative(room):
+            continue
+        op.require(room >= 0, f"window_fits_axis_{axis}")
+        least = op.arithmetic.simplify(length - room)
+        if isinstance(length, tirx.Var) and is_static(least) and not op.builder.functions.frame:
+            # It holds from here on: the windows that follow need no check of their own.
+            op.arithmetic.at_least(length, int(least))
 
 
 def same_padding(arithmetic: DimArithmetic, length: Dim, extent: Dim, stride: int) -> Dim:

@@ -12,7 +12,7 @@ from frontends.dims import Dim, all_static, dims_of, is_static
 from frontends.errors import InvalidModel
 from frontends.onnx.op import Op
 from frontends.onnx.registry import converter
-from frontends.onnx.window import named_sizes, read_window
+from frontends.onnx.window import named_sizes, read_window, require_widths, state_that_it_fits
 from frontends.sliding_window import Window
 
 _CONV = {1: R.nn.conv1d, 2: R.nn.conv2d, 3: R.nn.conv3d}
@@ -70,6 +70,7 @@ def convolution(
     """
     rank = len(window.kernel)
     outputs = window.outputs(op.arithmetic, shape[2:])
+    state_that_it_fits(op, window, shape[2:], outputs)
     if rank not in _CONV:
         if dtype is not None:
             raise op.unsupported(f"{rank} spatial dimensions")
@@ -134,6 +135,7 @@ def conv_transpose(op: Op) -> relax.Expr:
     extra = list(op.attr("output_padding") or [0] * rank)
     if not len(strides) == len(dilations) == len(extra) == rank == op.ndim() - 2:
         raise InvalidModel("strides, dilations, output_padding and the kernel differ in rank")
+    require_widths(op.attr("pads") or [])
     begin, end = _transpose_pads(op, kernel, strides, dilations, extra)
     groups, weight = int(op.attr("group", 1)), op.x(1)
     # Relax takes no longer output than the convolution run forward could have had as input.

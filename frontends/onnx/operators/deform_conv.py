@@ -13,7 +13,7 @@ from frontends.onnx.op import Op
 from frontends.onnx.operators.conv import add_bias, kernel_of
 from frontends.onnx.operators.grid import sample
 from frontends.onnx.registry import converter
-from frontends.onnx.window import read_window
+from frontends.onnx.window import read_window, state_that_it_fits
 
 
 @converter("DeformConv", since=19)
@@ -27,6 +27,7 @@ def deform_conv(op: Op) -> relax.Expr:
     filters, taken = op.shape(1)[:2]
     window = read_window(op, kernel, tuple(sizes))
     outputs = window.outputs(op.arithmetic, tuple(sizes))
+    state_that_it_fits(op, window, tuple(sizes), outputs)
     op.require_equal(channels, op.arithmetic.product([taken, groups]), "channels_of_the_weight")
     op.state(2, [batch, movers * elements * rank, *outputs])
     if op.has(4):

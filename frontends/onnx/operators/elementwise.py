@@ -188,6 +188,9 @@ def identity(op: Op) -> Any:
 @converter("Constant")
 def constant(op: Op) -> np.ndarray:
     """Return the tensor that an attribute holds."""
+    given = [a.name for a in op.node.attribute if a.name.startswith(("value", "sparse_value"))]
+    if len(given) > 1:
+        raise InvalidModel(f"several attributes hold the constant: {', '.join(given)}")
     for name, dtype in (
         ("value_float", "float32"), ("value_floats", "float32"),
         ("value_int", "int64"), ("value_ints", "int64"),

@@ -50,8 +50,8 @@ def _run_time_slice(op: Op) -> relax.Expr:
     for place in (2, 3, 4):
         if op.has(place):
             op.state(place, op.shape(1))
-    for axis in op.ints(3, "axes") if op.constant(3) is not None else []:
-        normalize_axis(axis, op.ndim())
+    if op.constant(3) is not None:
+        _distinct_axes(op, op.ints(3, "axes"))
     if op.constant(4) is not None and 0 in op.ints(4, "steps"):
         raise InvalidModel("a step of zero never arrives")
     given = [op.x(place) for place in (1, 2, 3, 4) if op.has(place)]
@@ -66,7 +66,9 @@ def _run_time_slice(op: Op) -> relax.Expr:
     planned = op.te(plan, *given, name="plan_slice", dims=op.shape())
     counts, firsts, strides = parts(op, planned, 3)
     if any(op.has(place) and op.constant(place) is None for place in (3, 4)):
-        counts = refusing(op, counts, INVALID, "a step is 0, or an axis does not exist")
+        counts = refusing(
+            op, counts, INVALID, "a step is 0, or an axis is given twice or does not exist"
+        )
     sizes = read_sizes(op, counts)
     return op.te(take_slice, op.x(), firsts, strides, name="take_slice", dims=sizes)
 
@@ -78,13 +80,12 @@ def _slice(
     axes: list[int] | None,
     steps: list[int] | None,
 ) -> Any:
-    axes = list(range(len(starts))) if axes is None else axes
+    axes = _distinct_axes(op, list(range(len(starts))) if axes is None else axes)
     steps = [1] * len(starts) if steps is None else steps
     x: relax.Expr | None = None
     plain: list[tuple[int, int, int, int]] = []
     general: list[tuple[int, Dim, Dim, int]] = []
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        axis = normalize_axis(axis, op.ndim())
         length = op.shape()[axis]
         first, count = slice_bounds(op, length, start, end, step)
         if op.arithmetic.equal(count, length) and step == 1:
@@ -102,6 +103,14 @@ def _slice(
     for axis, first, count, step in general:
         x = slice_axis(op, x, axis, first, count, step)
     return x
+
+
+def _distinct_axes(op: Op, axes: list[int]) -> list[int]:
+    """Return axes counted from the front; raise InvalidModel if one occurs twice."""
+    found = [normalize_axis(axis, op.ndim()) for axis in axes]
+    if len(set(found)) < len(found):
+        raise InvalidModel(f"an axis is given twice: {axes}")
+    return found
 
 
 # Exporters write such bounds to mean "to the end"; no axis is that long.

@@ -15,6 +15,7 @@ from frontends.errors import InvalidModel
 from frontends.onnx.op import Op, normalize_axis, numpy_dtype
 from frontends.onnx.operators.run_time_size import read_sizes, refusing
 from frontends.onnx.registry import converter
+from frontends.onnx.window import require_widths
 
 
 @converter("Pad", since=1)
@@ -48,6 +49,7 @@ def _pad(op: Op, pads: list[Dim], axes: list[int], value: Any) -> Any:
     rank = op.ndim()
     if len(pads) != 2 * len(axes):
         raise InvalidModel(f"{len(pads)} pads for {len(axes)} axes")
+    require_widths(pads)
     before: list[Dim] = [0] * rank
     after: list[Dim] = [0] * rank
     for place, axis in enumerate(axes):

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax import op as R
 
 from frontends.computations.arg_reduce import arg_extremum
 from frontends.computations.exact_reshape import exact_reshape
 from frontends.computations.reduce import REDUCTIONS, kept_dims, reduce_axes
 from frontends.computations.scan import cumulate
-from frontends.dims import dtype_of, is_static
+from frontends.dims import dtype_of, is_static, prim
+from frontends.errors import InvalidModel
 from frontends.onnx.indices import indices_within
 from frontends.onnx.op import Op, normalize_axis
 from frontends.onnx.operators.elementwise import is_float
@@ -135,10 +136,28 @@ def arg_reduce(op: Op) -> relax.Expr:
     """Return the first, or with `select_last_index` the last, place of the extremum."""
     axis, keep = op.axis(0), bool(op.attr("keepdims", 1))
     greatest = op.node.op_type == "ArgMax"
+    _state_that_an_element_is_there(op, axis)
     last = bool(op.attr("select_last_index", 0))
     return op.te(
         lambda x: arg_extremum(x, axis, greatest=greatest, last=last, keep_axis=keep), op.x()
     )
+
+
+def _state_that_an_element_is_there(op: Op, axis: int) -> None:
+    """State that the axis is not empty, unless there is no place to return."""
+    dims = op.shape()
+    length = dims[axis]
+    if op.arithmetic.is_nonnegative(length - 1):
+        return
+    others = op.arithmetic.product([*dims[:axis], *dims[axis + 1 :]])
+    if is_static(others) and others == 0:
+        return
+    if is_static(length) and is_static(others):
+        raise InvalidModel(f"axis {axis} has size 0: no element is the extremum")
+    holds = prim(length) >= 1
+    if not op.arithmetic.is_nonnegative(others - 1):
+        holds = tirx.any(holds, prim(others) == 0)
+    op.require(holds, f"axis_{axis}_has_an_element")
 
 
 @converter("CumSum", "CumProd")

@@ -11,7 +11,7 @@ from tvm.relax import op as R
 from frontends.computations import run_time_dims
 from frontends.computations.broadcast import broadcast_loosely
 from frontends.computations.exact_reshape import exact_reshape
-from frontends.dims import Dim, all_static, is_static
+from frontends.dims import Dim, all_static, is_static, prim
 from frontends.errors import InvalidModel
 from frontends.onnx.indices import indices_within
 from frontends.onnx.op import Op, normalize_axis
@@ -63,6 +63,8 @@ def reshape(op: Op) -> Any:
                 if axis >= len(have):
                     raise InvalidModel(f"0 in dimension {axis} of the new shape copies nothing")
                 wanted[axis] = have[axis]
+            elif axis < len(have) and not op.arithmetic.equal(dim, have[axis]):
+                _state_that_it_copies_nothing(op, axis, dim)
     rest = [axis for axis, dim in enumerate(wanted) if is_static(dim) and dim == -1]
     if len(rest) > 1:
         raise InvalidModel("more than one -1 in the new shape")
@@ -78,6 +80,17 @@ def reshape(op: Op) -> Any:
     if is_static(total) and is_static(product) and total != product:
         raise InvalidModel(f"{total} elements do not fit the shape {wanted}")
     return reshape_to(op, op.x(), wanted)
+
+
+def _state_that_it_copies_nothing(op: Op, axis: int, dim: Dim) -> None:
+    """State that a computed size is no 0 that stands for the input's size on this axis.
+
+    That size in its place would hide from the passes what every usual call computes. A size such as
+    `c // 2` is 0 for c = 1; one that is 0 only with a symbol is that of an empty tensor.
+    """
+    if not op.arithmetic.positive_where_symbols_are(dim):
+        total = prim(op.arithmetic.product(op.shape()))
+        op.require(tirx.any(prim(dim) != 0, total == 0), f"computed_0_would_copy_axis_{axis}")
 
 
 def _reshape_at_run_time(op: Op) -> relax.Expr:
@@ -208,6 +221,8 @@ def split_input(op: Op) -> list[relax.Expr]:
 
 def _split(op: Op, sizes: list[Dim] | None) -> list[relax.Expr]:
     axis, outputs = op.axis(0), len(op.node.output)
+    if op.has_attr("num_outputs") and op.count("num_outputs") != outputs:
+        raise InvalidModel(f"num_outputs is {op.attr('num_outputs')}, the node has {outputs}")
     length = op.shape()[axis]
     if sizes is None:
         if is_static(length):

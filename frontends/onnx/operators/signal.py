@@ -162,6 +162,7 @@ _WINDOWS = {
 def window_function(op: Op) -> relax.Expr:
     """Return a window of a size that may be known only at run time."""
     size = run_time_size(op, 0)
+    op.require_at_most(0, size, "window_size")
     periodic, dtype = bool(op.attr("periodic", 1)), _output_dtype(op)
     coefficients = _WINDOWS[op.node.op_type]
     return op.te(lambda dims: cosine_window(dims[0], coefficients, periodic, dtype), dims=[size])

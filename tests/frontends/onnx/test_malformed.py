@@ -396,3 +396,39 @@ def test_attributes_that_contradict_the_inputs(node: Any, constants: dict, text:
     made = make_model([node], {"x": ("float32", [3, 2, 4])}, ["y"], arrays, opset=21)
     with pytest.raises(InvalidModel, match=text):
         import_onnx(made)
+
+
+def _branch(result: str) -> onnx.GraphProto:
+    node = helper.make_node("Neg", ["x"], [result])
+    return helper.make_graph([node], result, [], [helper.make_tensor_value_info(result, 1, None)])
+
+
+_WIDE = [2**40, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("node", "constants", "text"),
+    [
+        (helper.make_node("ArgMax", ["c"], ["y"], axis=1), {"c": np.zeros((2, 0))}, "size 0"),
+        (helper.make_node("HannWindow", ["n"], ["y"]), {"n": -3}, "window_size"),
+        (helper.make_node("BlackmanWindow", ["n"], ["y"]), {"n": -1}, "window_size"),
+        (helper.make_node("Split", ["x"], ["y", "z"], num_outputs=0), {}, "num_outputs is 0"),
+        (helper.make_node("Split", ["x"], ["y", "z"], num_outputs=3), {}, "num_outputs is 3"),
+        (helper.make_node("Constant", [], ["y"], value_int=1, value_float=2.0), {}, "several"),
+        (helper.make_node("If", ["b"], ["y", "z"], then_branch=_branch("t"),
+                          else_branch=_branch("e")), {"b": True}, "If has 2 outputs"),
+        (helper.make_node("Slice", ["x", "f", "t", "a"], ["y"]),
+         {"f": [0, 0], "t": [1, 1], "a": [0, -4]}, "given twice"),
+        (helper.make_node("Pad", ["x", "p"], ["y"]), {"p": [*_WIDE, *_WIDE]}, "wider than"),
+        (helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[2, 2], pads=_WIDE), {},
+         "wider than"),
+        (helper.make_node("ConvTranspose", ["x", "w"], ["y"], pads=_WIDE),
+         {"w": np.ones((2, 2, 2, 2), "float32")}, "wider than"),
+    ],
+)  # fmt: skip
+def test_numbers_and_counts_that_contradict(node: Any, constants: dict, text: str) -> None:
+    arrays = {name: np.asarray(array) for name, array in constants.items()}
+    made = make_model([node], {"x": ("float32", [1, 2, 4, 4])}, ["y"], arrays, opset=18)
+    made.graph.output[0].type.Clear()
+    with pytest.raises(InvalidModel, match=text):
+        import_onnx(made)

@@ -210,8 +210,23 @@ def test_what_is_wrong_with_a_step_or_a_shape() -> None:
             compiled(**{**good, **wrong})
 
 
+def test_a_computed_size_of_0_does_not_copy() -> None:
+    nodes = [
+        helper.make_node("Shape", ["x"], ["c"]),
+        helper.make_node("Div", ["c", "two"], ["half"]),
+        helper.make_node("Concat", ["half", "rest"], ["shape"], axis=0),
+        helper.make_node("Reshape", ["x", "shape"], ["y"]),
+    ]
+    constants = {"two": np.array([2]), "rest": np.array([-1])}
+    model = make_model(nodes, {"x": ("float32", ["c"])}, ["y"], constants)
+    compiled = relaxc.compile(model, threads=1, progress=False)
+    np.testing.assert_array_equal(compiled(floats(4)), floats(4).reshape(2, 2))
+    with pytest.raises(relaxc.RunError, match="y_computed_0_would_copy_axis_0"):
+        compiled(floats(1))
+
+
 def test_slices_that_select_nothing_sensible() -> None:
-    """A step of 0, an axis that does not exist; -(2**63) is a step like any other."""
+    """A step of 0, an axis that does not exist or occurs twice; -(2**63) is a step."""
     inputs: Inputs = {"x": ("float32", ["n", 3])}
     inputs |= {name: ("int64", [2]) for name in ("starts", "ends", "axes", "steps")}
 
@@ -220,6 +235,7 @@ def test_slices_that_select_nothing_sensible() -> None:
         return {"x": floats(4, 3), **{name: np.array(given) for name, given in numbers.items()}}
 
     bad = [feed([0, 1], [-1, 0]), feed([0, 2], [-1, -1]), feed([-3, 0], [-1, -1])]
+    bad += [feed([0, 0], [-1, -1]), feed([1, -1], [-1, -1])]
     check(model_of("Slice", inputs), feed([0, -1], [-(2**63), -2]), bad)
 
 
@@ -343,7 +359,9 @@ MISMATCHES: list[tuple[str, Inputs, list[tuple[int, ...]], list[list[tuple[int, 
      [(2, 3), (4, 3)], [[(2, 3), (4, 2)], [(2, 3), (4, 1)]], {"axis": 0}),
     ("Conv", {"a": ("float32", [1, "c", "h", 5]), "b": ("float32", [4, 3, 3, 3])},
      [(1, 3, 6, 5), (4, 3, 3, 3)],
-     [[(1, 2, 6, 5), (4, 3, 3, 3)], [(1, 3, 1, 5), (4, 3, 3, 3)]], {}),
+     [[(1, 2, 6, 5), (4, 3, 3, 3)], [(1, 3, 1, 5), (4, 3, 3, 3)],
+      [(1, 3, 2, 5), (4, 3, 3, 3)]], {}),
+    ("ArgMax", {"a": ("float32", ["n", "k"])}, [(2, 3)], [[(2, 0)]], {"axis": 1}),
     ("PRelu", {"a": ("float32", ["n", "c"]), "b": ("float32", ["d"])},
      [(2, 3), (3,)], [[(2, 3), (2,)]], {}),
     ("DepthToSpace", {"a": ("float32", [1, "c", 2, 2])},
