@@ -271,13 +271,14 @@ def cache_dir() -> Path:
 
 
 def _trained_path(name: str) -> Path:
-    from importlib import resources
+    from importlib.util import find_spec
 
     package, inner = TRAINED[name]
-    try:
-        path = Path(str(resources.files(package))) / inner
-    except ModuleNotFoundError as error:
-        raise FileNotFoundError(f"{name} ships in {package}, which is not installed") from error
+    # Found without an import: the package may lack what it needs to run, and only its file is read.
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:
+        raise FileNotFoundError(f"{name} ships in {package}, which is not installed")
+    path = Path(spec.origin).parent / inner
     if not path.exists():
         raise FileNotFoundError(f"{package} is installed but has no {inner}")
     return path

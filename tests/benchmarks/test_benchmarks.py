@@ -144,3 +144,19 @@ def test_no_share_of_cores_is_no_error(tmp_path, monkeypatch):
     monkeypatch.setattr(core_share, "_AUTOGROUP", tmp_path / "missing" / "autogroup")
     monkeypatch.setattr(core_share.os, "getsid", lambda _: core_share.os.getpid())
     assert not core_share.claim_cores()
+
+
+def test_trained_files_are_found_without_importing_their_package(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Only the file is read, so what the package needs to run need not be installed."""
+    package = tmp_path / "half_installed"
+    package.mkdir()
+    (package / "__init__.py").write_text("import a_module_that_is_nowhere\n")
+    (package / "model.onnx").write_bytes(b"")
+    monkeypatch.syspath_prepend(tmp_path)
+    names = {"there": ("half_installed", "model.onnx"), "lost": ("not_installed", "model.onnx")}
+    monkeypatch.setattr(zoo, "TRAINED", names)
+    assert zoo.onnx_path("there") == package / "model.onnx"
+    with pytest.raises(FileNotFoundError, match="which is not installed"):
+        zoo.onnx_path("lost")
