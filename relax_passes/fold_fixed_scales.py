@@ -9,13 +9,14 @@ What `fold_batch_norm` computes at compile time is emitted here as operators on 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 
 import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from relax_passes.analysis.definitions import operator_name
-from relax_passes.analysis.fixed_values import fixed_values
+from relax_passes.analysis.fixed_values import fixed_inputs, fixed_values
 from relax_passes.analysis.readers import count_readers
 from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.emit_as import emit_as
@@ -40,7 +41,7 @@ _SHIFT = {"add": relax.op.add, "subtract": relax.op.subtract}
 def fold_fixed_scales(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool]:
     """Fold scales and shifts of parameters into the weights of linear operators, as operators."""
     graphs = [func for func in mod.functions.values() if isinstance(func, relax.Function)]
-    if not any(map(fixed_values, graphs)) or keeps_every_scale(ctx, NAME):
+    if not any(map(fixed_inputs, graphs)) or keeps_every_scale(ctx, NAME):
         return mod, False
     rewriter = _Fold(mod)
     rewrite_functions(rewriter, mod, rewriter.read)
@@ -135,9 +136,7 @@ class _Fold(PyExprMutator):
 
     def _vector(self, value: relax.Expr, linear: _Linear) -> relax.Expr:
         new, channels = self.visit_expr(value), linear.channels
-        size = 1
-        for extent in static_shape(value) or ():
-            size *= int(extent)
+        size = prod(map(int, static_shape(value) or ()))
         flat = self._emit(relax.op.reshape(new, [size]))
         return flat if size == channels else self._emit(relax.op.broadcast_to(flat, [channels]))
 

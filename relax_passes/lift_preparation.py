@@ -18,18 +18,15 @@ from tvm import relax
 from tvm.relax.analysis import free_vars, tir_vars_in_type
 
 from relax_passes.analysis.definitions import operator_name
-from relax_passes.analysis.fixed_values import FIXED_INPUTS, fixed_inputs
+from relax_passes.analysis.fixed_values import FIXED_INPUTS, PREPARE, TAKES, fixed_inputs
 from relax_passes.analysis.tensor_bytes import bytes_of
 from relax_passes.canonicalize_bindings import Names, rebind, replace_variables
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.pass_options import option
 
 NAME = "lift_preparation"
-PREPARE = "prepare"  # the name of the function
-TAKES = "relaxc.takes"
-_GROWTH = (
-    8  # Winograd's transform of a 3x3 kernel has 4 times its elements for 4x4 outputs, 7 for 6x6
-)
+# Winograd's transform of a 3x3 kernel has 4 times its elements for 4x4 outputs, 7 for 6x6.
+_GROWTH = 8
 
 
 @dataclass(frozen=True)

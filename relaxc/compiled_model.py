@@ -11,6 +11,7 @@ import tvm
 from tvm import relax
 
 from frontends.imported_model import TensorSpec
+from relax_passes.analysis.fixed_values import PREPARE
 from relaxc.artifact import Metadata, check_cpu, save_artifact
 from relaxc.bind_inputs import (
     check_input,
@@ -25,16 +26,15 @@ from relaxc.bound_parameters import BoundParameter, bound_parameters
 from relaxc.buckets import Buckets, crop, entry_name, pad
 from relaxc.errors import IncompatibleArtifact, InvalidInput
 from relaxc.pickled_model import model_from_bytes, model_to_bytes
-from relaxc.preparation import PREPARE, Preparation, prepared_anew
+from relaxc.preparation import Preparation, prepared_anew
 from relaxc.report import Report
 from relaxc.run_fault import run_error
 from relaxc.run_time_pool import CallSizes
 from relaxc.stored_elements import from_stored, to_stored
 from relaxc.thread_pool import use_threads
 
-_PREPARED = (
-    "main, prepared"  # how a thread's functions call `main` where `prepare` stands before it
-)
+# How a thread's functions call `main` where `prepare` stands before it.
+_PREPARED = "main, prepared"
 
 
 class CompiledModel:

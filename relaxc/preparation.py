@@ -12,8 +12,7 @@ from typing import Any
 
 import tvm
 
-PREPARE = "prepare"
-_TAKES = "relaxc.takes"
+from relax_passes.analysis.fixed_values import PREPARE, TAKES
 
 
 @dataclass(frozen=True)
@@ -32,9 +31,9 @@ class Preparation:
     def of(module: tvm.IRModule) -> Preparation | None:
         """Read it from a module after the last phase; None where no function was split off."""
         functions = {var.name_hint: func for var, func in module.functions.items()}
-        if PREPARE not in functions or _TAKES not in (functions[PREPARE].attrs or {}):
+        if PREPARE not in functions or TAKES not in (functions[PREPARE].attrs or {}):
             return None
-        prepare, main = (functions[name].attrs[_TAKES] for name in (PREPARE, "main"))
+        prepare, main = (functions[name].attrs[TAKES] for name in (PREPARE, "main"))
         return Preparation(tuple(map(int, prepare)), tuple(map(int, main)))
 
     @staticmethod

@@ -181,9 +181,7 @@ def loops_within(sch: s_tir.Schedule, block: SBlockRV, outer: LoopRV) -> list[Lo
 
 def let_depth(node: object) -> int:
     """Return how many let bindings an expression has: they may all nest."""
-    bound: list[tirx.Let] = []
-    tvm_ffi.structural_walk(node, (tirx.Let, bound.append), order="pre")
-    return len(bound)
+    return expression_nodes(node, (tirx.Let,))
 
 
 class _Schedule(s_tir.Schedule):

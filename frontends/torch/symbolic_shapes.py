@@ -108,13 +108,8 @@ class SymbolTable:
         Args:
             ranges: The exported program's `range_constraints`.
         """
-        return {
-            str(self._variables[str(symbol)].name): int(found.upper)
-            for symbol, found in ranges.items()
-            if str(symbol) in self._variables
-            and str(found.upper).isdecimal()
-            and int(found.upper) < _UNBOUNDED
-        }
+        found = self._limits(ranges, "upper")
+        return {name: most for name, most in found if most < _UNBOUNDED}
 
     def lower_bounds(self, ranges: Mapping[Any, Any]) -> dict[str, int]:
         """Return the least size of each symbol, by the user's name, where there is one.
@@ -125,21 +120,19 @@ class SymbolTable:
         Args:
             ranges: The exported program's `range_constraints`.
         """
-        return {
-            str(self._variables[str(symbol)].name): int(found.lower)
-            for symbol, found in ranges.items()
-            if str(symbol) in self._variables
-            and str(found.lower).isdecimal()
-            and int(found.lower) > _TRACED
-        }
+        found = self._limits(ranges, "lower")
+        return {name: least for name, least in found if least > _TRACED}
+
+    def _limits(self, ranges: Mapping[Any, Any], side: str) -> Iterator[tuple[str, int]]:
+        """Yield the user's name and the finite bound on one side of each symbol of this table."""
+        for symbol, found in ranges.items():
+            limit = str(getattr(found, side))
+            if str(symbol) in self._variables and limit.isdecimal():
+                yield str(self._variables[str(symbol)].name), int(limit)
 
     def size(self, value: Any) -> Size:
         """Return a size (int or torch.SymInt) as an int or an int64 TIR expression."""
-        return value if isinstance(value, int) else self._convert(value.node.expr)
-
-    def of_expression(self, expr: Any) -> Size:
-        """Return a size that is given as a SymPy expression."""
-        return self._convert(expr)
+        return value if isinstance(value, int) else self.of_expression(value.node.expr)
 
     def condition(self, value: torch.SymBool) -> bool | tvm.ir.Expr:
         """Return a condition on sizes: known, or a boolean TIR expression.
@@ -154,7 +147,7 @@ class SymbolTable:
         if kind in ("BooleanTrue", "BooleanFalse"):
             return kind == "BooleanTrue"
         if kind in _RELATIONS:
-            return _RELATIONS[kind](*(self._convert(arg) for arg in expr.args))
+            return _RELATIONS[kind](*(self.of_expression(arg) for arg in expr.args))
         if kind in ("And", "Or", "Not"):
             terms = [self._truth(arg) for arg in expr.args]
             if kind == "Not":
@@ -170,7 +163,12 @@ class SymbolTable:
         """Return a whole shape."""
         return [self.size(value) for value in values]
 
-    def _convert(self, expr: Any) -> Size:
+    def of_expression(self, expr: Any) -> Size:
+        """Return a SymPy expression of sizes as an int or an int64 TIR expression.
+
+        Raises:
+            InvalidModel: If it is of a form that has no translation.
+        """
         kind = type(expr).__name__
         if expr.is_Integer:
             return int(expr)
@@ -184,12 +182,12 @@ class SymbolTable:
                 self._postponed.pop(name)(self._variables[name])
             return self._variables[name]
         if kind in _NARY:
-            return functools.reduce(_NARY[kind], [self._convert(a) for a in expr.args])
+            return functools.reduce(_NARY[kind], [self.of_expression(a) for a in expr.args])
         if kind in _BINARY:
-            left, right = (_as_expr(self._convert(a)) for a in expr.args)
+            left, right = (_as_expr(self.of_expression(a)) for a in expr.args)
             return _BINARY[kind](left, right)
         if kind in ("Pow", "PowByNatural") and expr.args[1].is_Integer and expr.args[1] > 0:
-            base = self._convert(expr.args[0])
+            base = self.of_expression(expr.args[0])
             return functools.reduce(operator.mul, [base] * int(expr.args[1]))
         if kind in ("TruncToInt", "FloorToInt", "CeilToInt", "RoundToInt"):
             return self._rounded(expr.args[0], kind)
@@ -200,7 +198,7 @@ class SymbolTable:
         if type(expr).__name__ == "Mul" and len(expr.args) == 2 and expr.args[0].is_Float:
             factor, rest = float(expr.args[0]), expr.args[1]
             if factor.is_integer() and type(rest).__name__ == "ToFloat":
-                return self._convert(rest.args[0]) * int(factor)
+                return self.of_expression(rest.args[0]) * int(factor)
         rounding = {
             "TruncToInt": tirx.trunc,
             "FloorToInt": tirx.floor,
@@ -215,14 +213,14 @@ class SymbolTable:
         if expr.is_number:
             return tirx.const(float(expr), "float64")
         if kind == "ToFloat":
-            return tirx.Cast("float64", _as_expr(self._convert(expr.args[0])))
+            return tirx.Cast("float64", _as_expr(self.of_expression(expr.args[0])))
         if kind in ("IntTrueDiv", "FloatTrueDiv"):
             left, right = (self._real(arg) for arg in expr.args)
             return left / right
         if kind in ("Add", "Mul"):
             return functools.reduce(_NARY[kind], [self._real(arg) for arg in expr.args])
         if expr.is_integer:
-            return tirx.Cast("float64", _as_expr(self._convert(expr)))
+            return tirx.Cast("float64", _as_expr(self.of_expression(expr)))
         raise InvalidModel(f"a size computed by {expr} is not supported")
 
 

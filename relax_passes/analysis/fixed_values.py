@@ -1,10 +1,15 @@
-"""Values that depend on fixed inputs and constants alone: they are the same from call to call."""
+"""Values that depend on fixed inputs and constants alone: they are the same from call to call.
+
+Here are also the names by which a module tells what `lift_preparation` has split off.
+"""
 
 from __future__ import annotations
 
 from tvm import relax
 
 FIXED_INPUTS = "relaxc.fixed_inputs"  # attribute of a function: the numbers of such parameters
+PREPARE = "prepare"  # the name of the function that computes such values
+TAKES = "relaxc.takes"  # attribute of it and of `main`: the numbers of the inputs that they take
 
 
 def fixed_inputs(func: relax.Function) -> list[relax.Var]:

@@ -71,8 +71,9 @@ def fit_blocks(
     """
     portfolio = _Portfolio(buffers, capacity, nodes)
     for order in range(0, _ORDERS, 2):
-        exact = _exact(buffers, order)
-        for blocks in chain(exact, _loose(buffers, capacity, order)):
+        composed = [compose_blocks(buffers, order), compose_blocks(buffers, order + 1)]
+        exact = [blocks for blocks in composed if len(blocks) < len(buffers)]
+        for blocks in chain(exact, _loose(composed, capacity, order)):
             if portfolio.is_over:
                 return portfolio.offsets
             portfolio.try_blocks(blocks)
@@ -101,8 +102,9 @@ def fit_in_rounds(
     turn = 0
     while not portfolio.is_over:
         order = 2 * turn
-        exact = _exact(buffers, order)
-        for blocks in chain(exact, _loose(buffers, capacity, order)):
+        composed = [compose_blocks(buffers, order), compose_blocks(buffers, order + 1)]
+        exact = [blocks for blocks in composed if len(blocks) < len(buffers)]
+        for blocks in chain(exact, _loose(composed, capacity, order)):
             if not portfolio.is_over:
                 portfolio.try_blocks(blocks)
         if not portfolio.is_over:
@@ -114,20 +116,11 @@ def fit_in_rounds(
     return portfolio.offsets
 
 
-def _exact(buffers: Sequence[tuple[int, int, int]], order: int) -> list[list[Block]]:
-    """Return blocks of rows and blocks of stacks, those that compose anything."""
-    composed = [compose_blocks(buffers, order), compose_blocks(buffers, order + 1)]
-    return [blocks for blocks in composed if len(blocks) < len(buffers)]
-
-
-def _loose(
-    buffers: Sequence[tuple[int, int, int]], capacity: int, order: int
-) -> Iterator[list[Block]]:
-    """Yield the blocks of rows and of stacks composed loosely."""
+def _loose(composed: list[list[Block]], capacity: int, order: int) -> Iterator[list[Block]]:
+    """Yield the blocks of rows and of stacks, `composed` in this order and the next, looser yet."""
     late = order >= _LATE_ORDER
     wastes = random.Random(order).sample(_LATE_WASTE, 2) if late else _WASTE
-    for number in (order, order + 1):
-        blocks = compose_blocks(buffers, number)
+    for number, blocks in enumerate(composed, order):
         for waste in wastes if len(blocks) <= _MOST_LOOSE else ():
             loose = compose_loosely(blocks, capacity, waste, number if late else 0)
             if len(loose) < len(blocks):

@@ -7,7 +7,8 @@ import pytest
 import tvm
 from tvm import relax
 
-from relax_passes.lift_preparation import PREPARE, TAKES, lift_preparation
+from relax_passes.analysis.fixed_values import PREPARE, TAKES
+from relax_passes.lift_preparation import lift_preparation
 from relax_passes.lower_operators import lower_operators
 from tests.relax_passes.fixed_parameters import fixed_module
 from tests.relax_passes.pass_checks import check, context, module, normal

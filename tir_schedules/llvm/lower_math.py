@@ -28,6 +28,7 @@ from tvm.tirx import (
     Var,
 )
 
+from tir_schedules.blocks import let_depth
 from tir_schedules.llvm.vector_math import written_out
 from tir_schedules.variables import substitute
 
@@ -81,7 +82,7 @@ class _Steps:
         if not getattr(call.op, "name", "").endswith(".if_then_else"):
             return call
         condition, *values = call.args
-        if not any(map(_binds, values)):
+        if not any(map(let_depth, values)):
             placeholder = Var("kept", str(call.ty))
             self._kept[placeholder] = substitute(call, self._named)
             return placeholder
@@ -94,9 +95,3 @@ class _Steps:
         steps = _Steps(self._named)
         last = BufferStore(chosen, steps.flat(value), [0])
         return SeqStmt([*steps.statements, last]) if steps.statements else last
-
-
-def _binds(value: Expr) -> bool:
-    found: list[Let] = []
-    tvm_ffi.structural_walk(value, (Let, found.append), order="pre")
-    return bool(found)
