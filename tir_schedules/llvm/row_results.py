@@ -35,7 +35,7 @@ from tir_schedules.llvm.lane_reduction import (
 )
 from tir_schedules.llvm.operand_reductions import reductions_of_operands_first
 from tir_schedules.llvm.reduction import reads_along_reduced_axis
-from tir_schedules.llvm.row_kernel import vectorize_map
+from tir_schedules.llvm.row_kernel import keep_on_stack, vectorize_map
 from tir_schedules.machine import Machine
 from tir_schedules.row_space import row_space
 from tir_schedules.rule import Decline, Rule
@@ -134,6 +134,9 @@ def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
     # Each has four registers of partial results; four stay free for what is loaded.
     shared = _share_passes(sch, stages[:first], machine.vector_registers // 4 - 1)
     together = [block for blocks in shared for block in blocks]
+    for block in stages:
+        if not is_output(sch, block):
+            keep_on_stack(sch, block, 1)
     for blocks in shared:
         _vectorize_pass(sch, blocks)
     for block in stages:
