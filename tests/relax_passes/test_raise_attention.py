@@ -3,105 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
-import tvm
 from tvm import relax, tirx
 
 from relax_passes.pipeline import Pipeline, default_pipeline
-from relax_passes.raise_attention import raise_attention
-from relax_passes.simplify_views import simplify_views
 from relax_passes.split_transposed_batch import split_transposed_batch
-from tests.relax_passes.expand_attention import EXPAND
-from tests.relax_passes.pass_checks import check, context, normal, operators
-
-R = relax.op
-B, S, T, H, D = 2, 5, 7, 4, 8  # batch, queries, keys, heads, head size
-LOWEST = float(np.finfo("float32").min)
-Emit = Callable[[relax.Expr], relax.Var]
-Score = Callable[[Emit, relax.Expr], relax.Expr]
-Mask = relax.Expr | np.ndarray | None
-
-
-def attention_module(
-    build: Callable[..., relax.Expr], *shapes: tuple[object, ...], dtypes: tuple[str, ...] = ()
-) -> tvm.IRModule:
-    """Return a module that takes q, k, v and more, and returns `build(emit, q, k, v, ...)`."""
-    builder = relax.BlockBuilder()
-    names = [*dtypes, *["float32"] * (len(shapes) - len(dtypes))]
-    params = [
-        relax.Var(f"x{i}", relax.TensorType(s, t))
-        for i, (s, t) in enumerate(zip(shapes, names, strict=True))
-    ]
-    with builder.function("main", params):
-        with builder.dataflow():
-            out = builder.emit_output(build(builder.emit, *params))
-        builder.emit_func_output(out)
-    return builder.get()
-
-
-FLAT = ((B, S, H * D), (B, T, H * D), (B, T, H * D))
-SQUARE = ((B, S, H * D),) * 3
-
-
-def inputs(shapes: tuple[tuple[int, ...], ...]) -> list[np.ndarray]:
-    """Return a random input for each shape."""
-    rng = np.random.default_rng(3)
-    return [rng.standard_normal(shape).astype("float32") for shape in shapes]
-
-
-def const(value: float) -> relax.Expr:
-    """Return a float32 scalar."""
-    return relax.const(np.float32(value))
-
-
-def heads(emit: Emit, x: relax.Expr, count: int = H) -> relax.Expr:
-    """Return (batch, length, heads * size) as (batch, heads, length, size)."""
-    batch, length, width = x.ty.shape.values
-    view = emit(R.reshape(x, relax.ShapeExpr([batch, length, count, int(width) // count])))
-    return emit(R.permute_dims(view, [0, 2, 1, 3]))
-
-
-def joined(emit: Emit, x: relax.Expr) -> relax.Expr:
-    """Return (batch, heads, length, size) as (batch, length, heads * size)."""
-    batch, count, length, size = x.ty.shape.values
-    back = emit(R.permute_dims(x, [0, 2, 1, 3]))
-    return R.reshape(back, relax.ShapeExpr([batch, length, int(count) * int(size)]))
-
-
-def plain(emit: Emit, q: relax.Expr, k: relax.Expr, v: relax.Expr, *, score: Score) -> relax.Expr:
-    """Write attention; `score` turns Q K^T into the argument of softmax."""
-    q, k, v = (heads(emit, x) for x in (q, k, v))
-    swapped = emit(R.permute_dims(k, [0, 1, 3, 2]))
-    scores = score(emit, emit(R.matmul(q, swapped)))
-    weights = emit(R.nn.softmax(scores, -1))
-    return joined(emit, emit(R.matmul(weights, v)))
-
-
-def scaled(emit: Emit, scores: relax.Expr) -> relax.Expr:
-    """Divide by the root of the head size."""
-    return emit(R.divide(scores, const(math.sqrt(D))))
-
-
-def raised(mod: tvm.IRModule, *arrays: np.ndarray) -> tvm.IRModule:
-    """Raise attention with checks, and return the module with its views simplified."""
-    ctx = context()
-    changed = check(raise_attention, mod, *arrays, finish=EXPAND)
-    return simplify_views(changed, ctx)[0]
-
-
-def the_attention(mod: tvm.IRModule) -> tvm.ir.Call:
-    """Return the one call of attention in `main`."""
-    calls = [
-        b.value
-        for block in mod["main"].body.blocks
-        for b in block.bindings
-        if getattr(getattr(b.value, "op", None), "name", "").startswith("relax.nn.attention")
-    ]
-    assert len(calls) == 1
-    return calls[0]
+from tests.relax_passes.attention_graphs import (
+    FLAT,
+    LOWEST,
+    SQUARE,
+    B,
+    D,
+    Emit,
+    H,
+    R,
+    S,
+    T,
+    attention_module,
+    const,
+    heads,
+    inputs,
+    joined,
+    plain,
+    raised,
+    scaled,
+    the_attention,
+)
+from tests.relax_passes.pass_checks import check, context, operators
 
 
 def test_transposes_go_away() -> None:
@@ -384,120 +314,3 @@ def test_symbolic_sizes() -> None:
     arrays = inputs((*SQUARE, (B, 1, 1, S)))
     changed = raised(mod, *arrays)
     assert operators(changed) == {"reshape": 4, "nn.attention_bias": 1}
-
-
-# What is not raised, and why ------------------------------------------------------------------
-
-
-def refused(mod: tvm.IRModule, *arrays: np.ndarray) -> str:
-    """Check that nothing is raised, and return the reason."""
-    ctx = context()
-    check(raise_attention, mod, *arrays, fires=False, ctx=ctx)
-    assert {name for name, _, _ in ctx.log.declined} == {"raise_attention"}
-    return ctx.log.declined[0][2]
-
-
-def test_weights_that_are_also_a_result() -> None:
-    def build(emit: Emit, q: relax.Expr, k: relax.Expr, v: relax.Expr) -> relax.Expr:
-        scores = emit(R.matmul(q, emit(R.permute_dims(k, [0, 2, 1]))))
-        weights = emit(R.nn.softmax(scores, -1))
-        result = emit(R.matmul(weights, v))
-        return R.add(result, emit(R.sum(weights, [-1], True)))
-
-    assert "has another reader" in refused(attention_module(build, *FLAT))
-
-
-def test_softmax_over_another_axis() -> None:
-    def build(emit: Emit, q: relax.Expr, k: relax.Expr, v: relax.Expr) -> relax.Expr:
-        scores = emit(R.matmul(q, emit(R.permute_dims(k, [0, 2, 1]))))
-        return R.matmul(emit(R.nn.softmax(scores, 1)), v)
-
-    reason = refused(attention_module(build, *FLAT))
-    assert reason == "its softmax is not over the last axis"
-
-
-def test_scores_that_are_bent() -> None:
-    def build(emit: Emit, q: relax.Expr, k: relax.Expr, v: relax.Expr) -> relax.Expr:
-        scores = emit(R.tanh(emit(R.matmul(q, emit(R.permute_dims(k, [0, 2, 1]))))))
-        return R.matmul(emit(R.nn.softmax(scores, -1)), v)
-
-    reason = refused(attention_module(build, *FLAT))
-    assert reason == "its scores are no scaled and masked product"
-
-
-def test_a_mask_larger_than_the_scores() -> None:
-    def build(
-        emit: Emit, q: relax.Expr, k: relax.Expr, v: relax.Expr, mask: relax.Expr
-    ) -> relax.Expr:
-        scores = emit(R.matmul(q, emit(R.permute_dims(k, [0, 2, 1]))))
-        return R.matmul(emit(R.nn.softmax(emit(R.add(scores, mask)), -1)), v)
-
-    shapes = ((1, S, D), (1, T, D), (1, T, D), (B, S, T))
-    assert refused(attention_module(build, *shapes)) == "a mask is larger than its scores"
-
-
-def test_a_mask_that_is_one_value_for_all_keys() -> None:
-    def build(
-        emit: Emit, q: relax.Expr, k: relax.Expr, v: relax.Expr, mask: relax.Expr
-    ) -> relax.Expr:
-        return plain(emit, q, k, v, score=lambda e, s: e(R.add(scaled(e, s), mask)))
-
-    mod = attention_module(build, *FLAT, (B, 1, S, 1))
-    assert refused(mod) == "its mask is one value for all keys"
-
-
-def test_a_choice_of_a_number_that_scores_may_reach() -> None:
-    def build(
-        emit: Emit, mask: relax.Expr, q: relax.Expr, k: relax.Expr, v: relax.Expr
-    ) -> relax.Expr:
-        return plain(emit, q, k, v, score=lambda e, s: e(R.where(mask, const(-10), s)))
-
-    mod = attention_module(build, (B, 1, S, T), *FLAT, dtypes=("bool",))
-    assert refused(mod) == "its scores are no scaled and masked product"
-
-
-def test_weights_cleared_by_something_else() -> None:
-    def build(
-        emit: Emit, keep: relax.Expr, q: relax.Expr, k: relax.Expr, v: relax.Expr
-    ) -> relax.Expr:
-        scores = emit(R.matmul(q, emit(R.permute_dims(k, [0, 2, 1]))))
-        weights = emit(R.where(keep, const(0), emit(R.nn.softmax(scores, -1))))
-        return R.matmul(weights, v)
-
-    mod = attention_module(build, (B, S, T), *FLAT, dtypes=("bool",))
-    assert refused(mod) == "what clears its weights is not its mask"
-
-
-def test_operands_that_are_broadcast() -> None:
-    def build(emit: Emit, q: relax.Expr, k: relax.Expr, v: relax.Expr) -> relax.Expr:
-        scores = emit(R.matmul(q, emit(R.permute_dims(k, [0, 2, 1]))))
-        return R.matmul(emit(R.nn.softmax(scores, -1)), v)
-
-    mod = attention_module(build, (1, S, D), (B, T, D), (B, T, D))
-    assert refused(mod) == "its operands differ in batch, heads or length"
-
-
-def test_a_batch_or_length_of_zero() -> None:
-    def build(emit: Emit, q: relax.Expr, k: relax.Expr, v: relax.Expr) -> relax.Expr:
-        scores = emit(R.matmul(q, emit(R.permute_dims(k, [0, 2, 1]))))
-        return R.matmul(emit(R.nn.softmax(scores, -1)), v)
-
-    for batch, rows, keys in ((0, S, T), (B, 0, T), (B, 0, 0)):
-        mod = attention_module(build, (batch, rows, D), (batch, keys, D), (batch, keys, D))
-        assert refused(mod) == "it has no elements"
-
-
-def test_double_precision() -> None:
-    def build(emit: Emit, q: relax.Expr, k: relax.Expr, v: relax.Expr) -> relax.Expr:
-        scores = emit(R.matmul(q, emit(R.permute_dims(k, [0, 2, 1]))))
-        return R.matmul(emit(R.nn.softmax(scores, -1)), v)
-
-    mod = attention_module(build, *FLAT, dtypes=("float64",) * 3)
-    assert refused(mod) == "it is not computed in float32"
-
-
-def test_a_softmax_that_is_no_attention_is_left_in_silence() -> None:
-    ctx = context()
-    mod = attention_module(lambda e, q: R.nn.softmax(q, -1), (B, S))
-    check(raise_attention, mod, normal(B, S), fires=False, ctx=ctx)
-    assert not ctx.log.declined
