@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 
 from relax_passes.algebra.rewriter import Rewriter
 from relax_passes.algebra.rule_table import RULES
@@ -259,6 +259,20 @@ def test_parts_that_are_no_map_of_a_whole_stay(case: str) -> None:
     mod = bench.finish(NOT_WHOLE[case](bench)).module
     rewriter = Rewriter([rule for rule in RULES if rule.name == "map_of_parts"])
     rewriter.rewrite(mod["main"])
+    assert not rewriter.fired
+
+
+def test_a_part_of_extent_1_joined_with_itself_stays() -> None:
+    """f(x) has extent 1 as well; of a symbolic size, a view of it as the join went unnoticed."""
+    x = relax.Var("x", relax.TensorType((tirx.Var("n", "int64"), 1, 1), "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            part = builder.emit(R.squeeze(builder.emit(R.exp(x)), [1]))
+            joined = builder.emit_output(R.concat([part, part], 1))
+        builder.emit_func_output(joined)
+    rewriter = Rewriter([rule for rule in RULES if rule.name == "map_of_parts"])
+    rewriter.rewrite(builder.get()["main"])
     assert not rewriter.fired
 
 
