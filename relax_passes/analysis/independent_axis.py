@@ -108,6 +108,11 @@ class _Proof:
                 self.axis(ty, name)
         if isinstance(value, relax.Var | relax.Tuple | relax.TupleGetItem | tvm.ir.GenericConst):
             return
+        if isinstance(value, relax.ShapeExpr):
+            # Sizes that a run checks, as that a window fits into its image.
+            if _mentions(value, {self.symbol}):
+                raise _Obstacle(f"{name} computes with the size {self.symbol.name}")
+            return
         if isinstance(value, tvm.ir.Call) and isinstance(value.op, tvm.ir.Op):
             operator = value.op.name
             if operator == "relax.call_tir":

@@ -51,6 +51,9 @@ INDEPENDENT = {
         shape=IMAGE,
         k=KERNEL,
     ),
+    "convolution of an image that a run must check": _chain(
+        ("Conv", ["k"], {}), shape=("n", 3, "h", 8), k=KERNEL
+    ),
     "a row read by its own index": _chain(
         ("Cast", [], {"to": TensorProto.INT64}), ("Gather", [], {}), shape=("n",)
     ),
@@ -70,7 +73,7 @@ MIXED = {
     ),
     "convolution along it": (
         _chain(("Conv", ["k"], {}), shape=(1, 3, "n", 8), k=KERNEL),
-        "n",
+        "holds computes with the size n",
     ),
     "cumulative sum": (_chain(("CumSum", ["a"], {}), a=np.asarray(0)), "n"),
     "size as a value": (
