@@ -57,7 +57,7 @@ def name_sizes(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool]
     for var, func in mod.functions.items():
         if not isinstance(func, tirx.PrimFunc):
             continue
-        plain, gone = name_conversions(func), set()
+        plain, gone = name_results(name_conversions(func)), set()
         for at, param in enumerate(func.params):
             if hasattr(param, "shape"):
                 continue
@@ -89,11 +89,37 @@ def name_conversions(func: tirx.PrimFunc) -> tirx.PrimFunc:
         same = (name for dim, name in named if tvm_ffi.structural_equal(dim, value))
         return next(same, value)
 
-    for param in func.params:
-        for dim in param.shape if hasattr(param, "shape") else ():
-            if isinstance(dim, tirx.Cast) and name_of(dim) is dim:
-                named.append((dim, tirx.Var("size", dim.ty.dtype)))
+    for dim in _dims(func):
+        if isinstance(dim, tirx.Cast) and name_of(dim) is dim:
+            named.append((dim, tirx.Var("size", dim.ty.dtype)))
     return tvm_ffi.structural_map(func, (tirx.Cast, name_of)) if named else func
+
+
+def name_results(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Name the dimensions of which TVM does not know that they are no less than 0.
+
+    A window of 3 has (w - 3) // 2 + 1 places on an axis of w by steps of 2. TVM then writes a case
+    for w = 0, in which the number of tiles is 0, and refuses its own division by it.
+    """
+    for size in _read_sizes(func):
+        for dim in _dims(func):
+            relation = size_relation(dim, size)
+            if relation is not None and relation.divisor > 1 and relation.of(0) < 0:
+                quotient = tirx.Var(f"{size.name}_quotient", size.ty.dtype)
+                plain = _name_quotients(func, size, quotient, relation)
+                name = tirx.Var(f"{size.name}_places", size.ty.dtype)
+                plain = _rewrite(plain, _in_terms_of(name, quotient, relation), Analyzer())
+                func = func if _mentions(plain, quotient) else plain
+    return func
+
+
+def _read_sizes(func: tirx.PrimFunc) -> list[tirx.Var]:
+    """Return the sizes that are a dimension of a tensor, each once."""
+    return list(dict.fromkeys(dim for dim in _dims(func) if isinstance(dim, tirx.Var)))
+
+
+def _dims(func: tirx.PrimFunc) -> list[tirx.Expr]:
+    return [dim for param in func.params if hasattr(param, "shape") for dim in param.shape]
 
 
 def name_size(func: tirx.PrimFunc, size: tirx.Var) -> tirx.PrimFunc | str:
@@ -124,8 +150,7 @@ def name_size(func: tirx.PrimFunc, size: tirx.Var) -> tirx.PrimFunc | str:
 
 def _relation_of(func: tirx.PrimFunc, size: tirx.Var) -> SizeRelation | None:
     """Return the relation with the least divisor and factor, which the others follow from."""
-    dims = [dim for param in func.params if hasattr(param, "shape") for dim in param.shape]
-    found = [relation for dim in dims if (relation := size_relation(dim, size)) is not None]
+    found = [relation for dim in _dims(func) if (relation := size_relation(dim, size)) is not None]
     return min(found, key=lambda r: (r.divisor, abs(r.factor)), default=None)
 
 

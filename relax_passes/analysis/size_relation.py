@@ -21,6 +21,10 @@ class SizeRelation:
     factor: int = 1
     offset: int = 0
 
+    def of(self, size: int) -> int:
+        """Return the expression's value for a size."""
+        return (size + self.shift) // self.divisor * self.factor + self.offset
+
 
 def size_relation(dim: tirx.Expr, size: tirx.Var) -> SizeRelation | None:
     """Return how `dim` follows from `size`, None when it is no chain of sums and divisions of it.

@@ -7,7 +7,7 @@ import pytest
 import tvm
 from tvm import relax, te, tirx
 
-from relax_passes.name_sizes import name_conversions, name_size, name_sizes
+from relax_passes.name_sizes import name_conversions, name_results, name_size, name_sizes
 from relax_passes.schedule_kernels import merge_equal_kernels
 from tests.relax_passes.lowered_modules import llvm_context, reference
 
@@ -122,3 +122,24 @@ def test_a_dimension_converted_from_floats_is_named() -> None:
     first, last = named.params[0].shape[0], named.params[-1].shape[0]
     assert isinstance(first, tirx.Var) and first.same_as(last)
     assert "T.floor" not in named.script()
+
+
+PLACES = tirx.floordiv(W - 3, 2) + 1
+
+
+def test_a_dimension_that_may_be_negative_for_all_that_is_known_is_named() -> None:
+    x = te.placeholder((W,), name="x")
+    y = te.compute((PLACES,), lambda i: x[2 * i] + x[2 * i + 2], name="y")
+    twice = te.compute((PLACES * 2,), lambda i: y[i // 2], name="twice")
+    plain = name_results(te.create_prim_func([x, y, twice]))
+    width, (places,), (doubled,) = (param.shape for param in plain.params)
+    assert width[0].same_as(W) and isinstance(places, tirx.Var)
+    tvm.ir.assert_structural_equal(doubled, places * 2)
+    assert name_results(plain) is plain
+
+
+@pytest.mark.parametrize("dim", [HALF, W - 2, tirx.floordiv(W, 2)])
+def test_other_dimensions_keep_their_relation_to_a_size(dim: tirx.Expr) -> None:
+    x = te.placeholder((W,), name="x")
+    func = te.create_prim_func([x, te.compute((dim,), lambda i: x[i], name="y")])
+    assert name_results(func) is func
