@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import tvm
 from tvm import relax
 from tvm.relax import analysis as relax_analysis
+from tvm.relax.analysis import tir_vars_in_type
 
 from relax_passes.analysis.size_bounds import SizeBounds
 from relax_passes.memory.greedy_offsets import Buffer
@@ -55,7 +56,7 @@ def _order_function(
     for place, block in enumerate(blocks):
         if not isinstance(block, relax.DataflowBlock) or len(block.bindings) < 3:
             continue
-        if any(isinstance(binding, relax.MatchCast) for binding in block.bindings):
+        if _defines_sizes(func, block):
             ctx.log.decline(NAME, name, "a cast defines sizes that other bindings use")
             continue
         first = sum(len(other.bindings) for other in blocks[:place])
@@ -77,6 +78,13 @@ def _order_function(
     body = relax.SeqExpr(blocks, func.body.body)
     moved = relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
     return relax.BlockBuilder(mod).normalize(moved)
+
+
+def _defines_sizes(func: relax.Function, block: relax.BindingBlock) -> bool:
+    """Tell whether a cast names sizes; one that only states what holds of known ones does not."""
+    known = {size for param in func.params for size in tir_vars_in_type(param.ty)}
+    casts = (binding for binding in block.bindings if isinstance(binding, relax.MatchCast))
+    return any(size not in known for cast in casts for size in tir_vars_in_type(cast.ty))
 
 
 def _analyze(

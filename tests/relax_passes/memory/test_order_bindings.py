@@ -131,3 +131,30 @@ def test_casts_that_define_sizes_stay_where_they_are():
     ctx = llvm_context()
     assert not order_bindings(mod, ctx)[1]
     assert "cast" in ctx.log.declined[0][2]
+
+
+def test_a_cast_that_only_states_what_holds_of_sizes_hinders_nothing():
+    n = tvm.tirx.Var("n", "int64")
+    holds = relax.ShapeExpr(
+        [tvm.tirx.Select(n >= 3, *(tvm.tirx.IntImm("int64", k) for k in (1, 0)))]
+    )
+
+    def build(*, states: bool):
+        builder = relax.BlockBuilder()
+        x = relax.Var("x", relax.TensorType((16, 16), "float32"))
+        size = relax.Var("size", relax.ShapeType([n]))
+        with builder.function("main", [x, size]):
+            with builder.dataflow():
+                if states:
+                    builder.match_cast(builder.emit(holds), relax.ShapeType([1]))
+                out = builder.emit_output(wide(builder.emit, x))
+            builder.emit_func_output(out)
+        return relax.transform.LegalizeOps()(builder.get())
+
+    fired = []
+    for states in (False, True):
+        ctx = llvm_context()
+        ordered, modified = order_bindings(build(states=states), ctx)
+        assert modified and relax.analysis.check_well_formed(ordered)
+        fired.append(ctx.log.fired)
+    assert fired[0] == fired[1]
