@@ -210,16 +210,13 @@ def group_norm_by_group(op: Op) -> relax.Expr:
 @converter("GroupNormalization", since=21)
 def group_norm_by_channel(op: Op) -> relax.Expr:
     """Normalize groups of channels; scale and bias have one element a channel (opset 21 on)."""
-    groups = op.count("num_groups")
-    return R.nn.group_norm(
-        op.x(0),
-        op.x(1),
-        op.x(2),
-        groups,
-        1,
-        list(range(2, op.ndim())),
-        float(op.attr("epsilon", 1e-5)),
-    )
+    groups, dtype = op.count("num_groups"), op.dtype()
+    # Relax's operator takes no bfloat16.
+    wide = accumulator(dtype) if dtype == "bfloat16" else dtype
+    x, scale, bias = (_cast(op, op.x(place), wide) for place in range(3))
+    axes = list(range(2, op.ndim()))
+    normal = R.nn.group_norm(x, scale, bias, groups, 1, axes, float(op.attr("epsilon", 1e-5)))
+    return normal if wide == dtype else _cast(op, normal, dtype)
 
 
 def _grouped(op: Op, groups: int) -> relax.Expr:

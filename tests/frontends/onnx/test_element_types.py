@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from tests.frontends.onnx.quantized_models import run_compiled, single_node
@@ -70,6 +70,22 @@ def test_operator(op: str, dtype: str) -> None:
     assert (got.dtype, got.shape) == (kind, expected.shape)
     scale = np.abs(expected) + 0.1 * np.abs(expected).max()
     assert (np.abs(got.astype("float64") - expected) <= 2 * PRECISION[dtype] * scale).all()
+
+
+def test_group_normalization_in_bfloat16() -> None:
+    arrays = [numbers(2, 4, 3, 3), numbers(4), numbers(4)]
+    narrow = [array.astype(ml_dtypes.bfloat16) for array in arrays]
+    model, feeds = single_node(
+        "GroupNormalization", narrow, [TensorProto.BFLOAT16], version=23, num_groups=2
+    )
+    (got,) = run_compiled(model, feeds)
+    x, scale, bias = (array.astype("float64") for array in narrow)
+    groups = x.reshape(2, 2, -1)
+    mean, deviation = groups.mean(-1, keepdims=True), groups.std(-1, keepdims=True)
+    normal = ((groups - mean) / deviation).reshape(x.shape)
+    expected = normal * scale[:, None, None] + bias[:, None, None]
+    assert got.dtype == ml_dtypes.bfloat16
+    np.testing.assert_allclose(got.astype("float64"), expected, rtol=0.01, atol=0.02)
 
 
 @pytest.mark.parametrize(
