@@ -57,15 +57,21 @@ def require_widths(pads: Sequence[Dim]) -> None:
 
 
 def state_that_it_fits(
-    op: Op, window: Window, spatial: tuple[Dim, ...], outputs: tuple[Dim, ...]
+    op: Op,
+    window: Window,
+    spatial: tuple[Dim, ...],
+    outputs: tuple[Dim, ...],
+    *,
+    ceil: bool = False,
 ) -> None:
-    """State that a convolution's window has a place on every axis whose size only a run knows.
+    """State that a window has a place on every axis whose size only a run knows.
 
-    Nothing is the result where it does not fit by one element: no other runtime returns that.
+    Nothing is the result where it does not fit by one element: no other runtime returns that. With
+    `ceil`, a part of the window is enough.
     """
     for axis, (length, count) in enumerate(zip(spatial, outputs, strict=True)):
         room = op.arithmetic.simplify(count - 1)
-        if window.is_static:
+        if window.is_static and not ceil:
             padding = int(window.begin[axis]) + int(window.end[axis])
             room = op.arithmetic.simplify(length + padding - window.extent(axis))
         if is_static(room) or op.arithmetic.is_nonnegative(room):

@@ -14,7 +14,7 @@ from frontends.errors import InvalidModel
 from frontends.onnx.indices import at_most
 from frontends.onnx.op import Op
 from frontends.onnx.registry import converter
-from frontends.onnx.window import named_sizes, read_window
+from frontends.onnx.window import named_sizes, read_window, state_that_it_fits
 from frontends.sliding_window import Window
 
 _MAX = {1: R.nn.max_pool1d, 2: R.nn.max_pool2d, 3: R.nn.max_pool3d}
@@ -61,6 +61,7 @@ def _read(op: Op) -> Pool:
     window = read_window(op, kernel, spatial)
     ceil = bool(op.attr("ceil_mode", 0))
     outputs = window.outputs(op.arithmetic, spatial, ceil=ceil)
+    state_that_it_fits(op, window, spatial, outputs, ceil=ceil)
     if len(kernel) not in _MAX or not window.is_static:
         return Pool(window, outputs, None)
     if not ceil or window.automatic:

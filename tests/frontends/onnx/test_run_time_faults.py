@@ -396,7 +396,10 @@ def test_division_by_a_size_that_is_zero() -> None:
             compiled(x=x, w=w)
 
 
-def test_a_negative_size_of_a_window() -> None:
-    """A pool over fewer elements than its window has no output of negative size."""
-    model = model_of("MaxPool", {"x": ("float32", [1, 1, "n"])}, kernel_shape=[4])
-    check(model, {"x": floats(1, 1, 6)}, [{"x": floats(1, 1, 2)}])
+@pytest.mark.parametrize(
+    ("attributes", "least"), [({"strides": [3]}, 4), ({"ceil_mode": 1, "strides": [2]}, 3)]
+)
+def test_a_window_that_does_not_fit(attributes: dict, least: int) -> None:
+    """A pool over fewer elements than its window has no output; with ceil_mode a part will do."""
+    model = model_of("MaxPool", {"x": ("float32", [1, 1, "n"])}, kernel_shape=[4], **attributes)
+    check(model, {"x": floats(1, 1, least)}, [{"x": floats(1, 1, n)} for n in (least - 1, 0)])
