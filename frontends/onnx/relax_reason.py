@@ -14,4 +14,6 @@ _PREFIX = re.compile(
 
 def plain_reason(line: str) -> str:
     """Return the line of an error of Relax's type deduction from where it names the fault."""
+    if "ffi.BigInt" in line:
+        return "a size that is computed does not fit 64 bits"
     return plain_text(_PREFIX.sub("", line)).strip().rstrip(".")

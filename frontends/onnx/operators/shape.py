@@ -17,6 +17,7 @@ from frontends.onnx.indices import indices_within
 from frontends.onnx.op import Op, normalize_axis
 from frontends.onnx.operators.run_time_size import read_sizes, refusing
 from frontends.onnx.registry import converter
+from frontends.onnx.symbols import MOST_ELEMENTS
 from frontends.onnx.value import Value, dim_array
 
 
@@ -305,6 +306,11 @@ def tile(op: Op) -> relax.Expr:
 
 
 def _tile(op: Op, repeats: list[Dim]) -> relax.Expr:
+    for size, count in zip(op.shape(), repeats, strict=True):
+        # Relax multiplies in 64 bits without looking.
+        least = max(int(size), 1) if is_static(size) else 1
+        if is_static(count) and least * int(count) > MOST_ELEMENTS:
+            raise InvalidModel(f"no memory holds {count} times an axis of {size}")
     if all_static(repeats) and all(int(count) > 0 for count in repeats):
         return R.tile(op.x(), [int(count) for count in repeats])
 

@@ -119,7 +119,12 @@ def test_a_constant_of_a_terabyte_is_not_made(node: onnx.NodeProto, constants: d
 
 
 @pytest.mark.parametrize(
-    ("op", "sizes"), [("ConstantOfShape", [TERA, 1024]), ("Tile", [TERA, TERA])]
+    ("op", "sizes"),
+    [
+        ("ConstantOfShape", [TERA, 1024]),
+        ("Tile", [TERA, TERA]),
+        ("Tile", [2**62, 2**62]),  # 2 * 2**63 is 0 in 64 bits
+    ],
 )
 def test_a_result_that_no_memory_holds_is_refused(op: str, sizes: list[int]) -> None:
     inputs = ["n"] if op == "ConstantOfShape" else ["x", "n"]
@@ -129,9 +134,24 @@ def test_a_result_that_no_memory_holds_is_refused(op: str, sizes: list[int]) -> 
         ["y"],
         {"n": np.asarray(sizes, "int64")},
     )
-    with pytest.raises(InvalidModel, match="no memory holds the result's shape") as caught:
+    with pytest.raises(InvalidModel, match="no memory holds") as caught:
         import_onnx(model)
     assert caught.value.node == "too_much"
+
+
+@pytest.mark.parametrize(
+    ("op", "names", "operand"),
+    [
+        ("Reshape", ["x", "n"], np.array([2**62, 4])),
+        ("Resize", ["x", "", "n"], np.array([1e30, 1], "float32")),
+    ],
+)
+def test_a_size_beyond_64_bits_is_named_so(op: str, names: list[str], operand: np.ndarray) -> None:
+    model = make_model(
+        [helper.make_node(op, names, ["y"])], {"x": ("float32", ["n", 4])}, ["y"], {"n": operand}
+    )
+    with pytest.raises(InvalidModel, match="does not fit 64 bits"):
+        import_onnx(model)
 
 
 def test_a_sparse_tensor_of_a_terabyte_is_refused() -> None:
