@@ -16,9 +16,11 @@ from tests.fuzz.graphs.emit_onnx import emit_onnx
 from tests.fuzz.graphs.emit_relax import emit_relax
 from tests.fuzz.graphs.evaluate import difference, evaluate, input_arrays, symbol_values
 from tests.fuzz.graphs.generate import generate
+from tests.fuzz.graphs.operators.products import window_size
 from tests.fuzz.graphs.recipe import INPUT, Recipe, Step, TensorType, without_dead_steps
 from tests.fuzz.graphs.run_case import Job, Outcome, run_case
 from tests.fuzz.graphs.shrink import candidates, shrink
+from tests.fuzz.graphs.sizes import Affine
 from tests.fuzz.graphs.variants import NotIdempotent, Variant, choose_variant, run_twice
 from tests.relax_passes.pass_checks import context
 from tests.worker_pool import Died
@@ -70,6 +72,15 @@ def test_numpy_and_the_type_rules_agree(number: int) -> None:
     assert all(np.isfinite(r).all() for r in results if r.dtype.kind == "f")
     emit_relax(recipe)  # raises where TVM deduces another type
     emit_onnx(generate(f"types/{number}", onnx=True))
+
+
+def test_no_window_is_larger_than_its_image() -> None:
+    attrs = {"stride": 1, "dilation": 2, "padding": 0}
+    size = Affine("s", 1, 4)
+    assert window_size(size, 3, attrs) == Affine("s")
+    assert window_size(Affine("s", 1, 3), 3, attrs) is None  # s may be 1: 5 do not fit in 4
+    assert window_size(Affine("s"), 3, {**attrs, "padding": 2}) == Affine("s")
+    assert window_size(4, 3, attrs) is None and window_size(5, 3, attrs) == 1
 
 
 # What it notices ----------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from tests.fuzz.graphs.draw import Draw
 from tests.fuzz.graphs.operator import Operator, add, is_tensor
 from tests.fuzz.graphs.operators.reductions import LONGEST
 from tests.fuzz.graphs.recipe import Attributes, TensorType
-from tests.fuzz.graphs.sizes import Shape, Size, broadcast, plus
+from tests.fuzz.graphs.sizes import Affine, Shape, Size, broadcast, plus
 
 op, nn = relax.op, relax.op.nn
 Proposal = tuple[Sequence[int], dict[str, Any]] | None
@@ -71,11 +71,15 @@ add(
 
 
 def window_size(size: Size, kernel: int, attrs: Attributes) -> Size | None:
-    """Return the output size of a convolution or pooling along one axis."""
+    """Return the output size of a convolution or pooling along one axis.
+
+    None if the window is larger than the padded axis, or may be where the size is a symbol. No
+    symbol is less than 1, so a size is at least 1 if its offset is not negative.
+    """
     reach = (kernel - 1) * attrs["dilation"] + 1
     if not isinstance(size, int):
-        simple = attrs["stride"] == 1
-        return plus(size, 2 * attrs["padding"] - reach + 1) if simple else None
+        out = plus(size, 2 * attrs["padding"] - reach + 1) if attrs["stride"] == 1 else None
+        return out if isinstance(out, Affine) and out.offset >= 0 else None
     span = size + 2 * attrs["padding"] - reach
     return span // attrs["stride"] + 1 if span >= 0 and size > 0 else None
 
