@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from relaxc.artifact import load
     from relaxc.compiled_model import CompiledModel
     from relaxc.compiler import compile
+    from relaxc.element_sample import parameters_changed
     from relaxc.errors import (
         CompileError,
         IncompatibleArtifact,
@@ -46,6 +47,7 @@ __all__ = [
     "__version__",
     "compile",
     "load",
+    "parameters_changed",
 ]
 
 _HOME = {
@@ -61,6 +63,7 @@ _HOME = {
     "UnsupportedOperator": "relaxc.errors",
     "compile": "relaxc.compiler",
     "load": "relaxc.artifact",
+    "parameters_changed": "relaxc.element_sample",
 }
 
 

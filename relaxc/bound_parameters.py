@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from frontends.imported_model import TensorSpec
 from relaxc.bind_inputs import check_input, kind_of, to_tensor
+from relaxc.element_sample import ElementSample, versions
 from relaxc.errors import InvalidInput
+from relaxc.preparation import results_of
 from relaxc.stored_elements import to_stored
 
 
@@ -19,17 +21,71 @@ class BoundParameter:
         check_input(spec, value, {})
         self._kind = kind_of(value)
         self._value = to_stored(value, self._kind, spec.dtype)
-        self._shared: tuple[Any, Any] | None = None
+        self._shared: tuple[Any, int, Any] | None = None
 
     def tensor(self, device: Any) -> Any:
         """Return the parameter as it is now, as a tensor on a device."""
-        shared = self._shared
-        if shared is not None and shared[0] == device:
-            return shared[1]
+        shared, address = self._shared, self.address
+        if shared is not None and shared[0] == device and shared[1] == address:
+            return shared[2]
         tensor = to_tensor(self._value, self._kind, device)
-        if tensor.data_ptr() == _address(self._value, self._kind):
-            self._shared = device, tensor
+        if tensor.data_ptr() == address:
+            self._shared = device, address, tensor
         return tensor
+
+    @property
+    def address(self) -> int:
+        """Where its memory is: elsewhere once somebody has given a torch tensor other `data`."""
+        if self._kind == "numpy":
+            return int(self._value.__array_interface__["data"][0])
+        return int(self._value.data_ptr()) if hasattr(self._value, "data_ptr") else 0
+
+    @property
+    def counted(self) -> Any:
+        """The torch tensor on the CPU whose changes torch counts, None if it is something else."""
+        value = self._value if self._kind == "torch" else None
+        return None if value is None or value.device.type != "cpu" else value
+
+
+class BoundParameters:
+    """The parameters that a model is called with, and what is prepared of them.
+
+    What depends on parameters alone is computed at the first call, and again where torch has
+    counted a change of one, a sample of its elements shows one, or it lies elsewhere. Arrays that
+    nobody counts, such as NumPy's, are prepared in each call. Safe to use from several threads.
+    """
+
+    def __init__(
+        self, parameters: Mapping[str, BoundParameter], prepared: Sequence[str] = ()
+    ) -> None:
+        """Take parameters by name; `prepared` are the names of those that are prepared."""
+        self.parameters = parameters
+        self._prepared = [parameters[name] for name in prepared if name in parameters]
+        self._kept: tuple[Any, ElementSample, Any, list[Any]] | None = None
+
+    def prepared(self, prepare: Callable[..., Any], device: Any) -> list[Any]:
+        """Return what `prepare` makes of the parameters as they are now, on a device."""
+        tensors = [parameter.counted for parameter in self._prepared]
+        counts = None if any(tensor is None for tensor in tensors) else versions(tensors)
+        state = counts, [parameter.address for parameter in self._prepared]
+        kept = self._kept
+        if counts is not None and kept is not None:
+            known, sample, where, results = kept
+            if known == state and where == device and sample.holds():
+                return results
+        # Taken before the parameters are read: a change in between is seen by the next call.
+        sample = ElementSample(tensors if counts is not None else ())
+        results = results_of(prepare(*(parameter.tensor(device) for parameter in self._prepared)))
+        self._kept = (state, sample, device, results) if counts is not None else None
+        return results
+
+
+def unshared(results: list[Any], kept: Sequence[Any]) -> list[Any]:
+    """Copy each result that is one of the tensors kept: a caller may write to it."""
+    addresses = {tensor.data_ptr() for tensor in kept}
+    if not addresses:
+        return results
+    return [r.copyto(r.device) if r.data_ptr() in addresses else r for r in results]
 
 
 def bound_parameters(specs: Sequence[TensorSpec], source: Any) -> dict[str, Any]:
@@ -60,9 +116,3 @@ def _named(source: Any) -> Mapping[str, Any]:
         **dict(source.named_parameters(remove_duplicate=False)),
         **dict(source.named_buffers(remove_duplicate=False)),
     }
-
-
-def _address(value: Any, kind: str) -> int:
-    if kind == "numpy":
-        return int(value.__array_interface__["data"][0])
-    return int(value.data_ptr()) if hasattr(value, "data_ptr") else 0

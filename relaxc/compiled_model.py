@@ -22,7 +22,12 @@ from relaxc.bind_inputs import (
     to_tensor,
 )
 from relaxc.bound_outputs import BoundOutputs
-from relaxc.bound_parameters import BoundParameter, bound_parameters
+from relaxc.bound_parameters import (
+    BoundParameter,
+    BoundParameters,
+    bound_parameters,
+    unshared,
+)
 from relaxc.buckets import Buckets, crop, entry_name, pad
 from relaxc.errors import IncompatibleArtifact, InvalidInput
 from relaxc.pickled_model import model_from_bytes, model_to_bytes
@@ -61,7 +66,7 @@ class CompiledModel:
         self._local = threading.local()
         self._lock = threading.Lock()
         self._module: Any = None
-        self._parameters: dict[str, Any] = {}
+        self._bound = BoundParameters({})
         self._sizes = CallSizes(metadata.inputs, metadata.outputs, metadata.report)
 
     @property
@@ -128,7 +133,8 @@ class CompiledModel:
                 usable as before.
             IncompatibleArtifact: If this machine lacks the device the model was compiled for.
         """
-        values = order_arguments(self.inputs, args, named, self._parameters)
+        given = self._bound
+        values = order_arguments(self.inputs, args, named, given.parameters)
         kinds: list[str] = []
         sizes: dict[str, tuple[int, str]] = {}
         for spec, value in zip(self.inputs, values, strict=True):
@@ -150,22 +156,26 @@ class CompiledModel:
         if bucket is not None:
             values = [pad(v, spec, bucket) for v, spec in zip(values, self.inputs, strict=True)]
             kinds = [kind_of(value) for value in values]
-        main, device = self._machine("main" if bucket is None else entry_name(bucket))
+        taken = self._taken_prepared(values) if bucket is None else None
+        entry = "main" if bucket is None else entry_name(bucket)
+        main, device = self._machine(entry if taken is None else _PREPARED)
+        chosen = range(len(values)) if taken is None else taken
         tensors = [
-            value.tensor(device)
-            if isinstance(value, BoundParameter)
-            else to_tensor(to_stored(value, k, spec.dtype), k, device)
-            for value, k, spec in zip(values, kinds, self.inputs, strict=True)
+            _passed(values[number], kinds[number], self.inputs[number], device) for number in chosen
         ]
+        prepared: list[Any] = []
         use_threads(self.threads)
         try:
-            result = main(*tensors)
+            if taken is not None:
+                prepared = given.prepared(self._machine(PREPARE)[0], device)
+            result = main(*tensors, *prepared)
         except Exception as fault:  # whatever TVM raises is one kind of error to users
             raise run_error(fault, str(self._path or self.report.source)) from fault
         single = isinstance(result, tvm.runtime.Tensor)
+        results = unshared([result] if single else list(result), prepared)
         arrays = [
             from_stored(from_tensor(tensor, kind), kind, spec.dtype)
-            for tensor, spec in zip([result] if single else result, self.outputs, strict=True)
+            for tensor, spec in zip(results, self.outputs, strict=True)
         ]
         if self._sizes.vary:
             self._sizes.note(*found.values(), *(tuple(array.shape) for array in arrays))
@@ -197,6 +207,8 @@ class CompiledModel:
         A parameter whose memory the compiled code can read, on the CPU, contiguous and aligned, is
         not copied: a change in place, as an optimizer makes it, is seen by the next call. Bind
         again after giving a module other tensors. A call may still give one of them by its name.
+        What depends on parameters alone, such as packed weights, is computed by the first call and
+        kept while torch counts no change of them; where arrays are NumPy's, in each call.
 
         Args:
             source: The module, or a mapping from names such as its `state_dict()`; it may hold more
@@ -205,7 +217,10 @@ class CompiledModel:
         Raises:
             InvalidInput: If one is missing or does not fit.
         """
-        self._parameters = bound_parameters(self.parameters, source)
+        preparation = self.preparation
+        takes = () if preparation is None else preparation.takes
+        prepared = [self.inputs[number].name for number in takes]
+        self._bound = BoundParameters(bound_parameters(self.parameters, source), prepared)
 
     def bind_outputs(self, *args: Any, **named: Any) -> None:
         """Have this thread's calls write outputs into arrays of the caller, and return these.
@@ -257,6 +272,14 @@ class CompiledModel:
         kind = self._metadata.target.get("kind")
         return f"<CompiledModel ({show(self.inputs)}) -> ({show(self.outputs)}) for {kind}>"
 
+    def _taken_prepared(self, values: Sequence[Any]) -> tuple[int, ...] | None:
+        """Return which inputs `main` takes where the others are bound and prepared, else None."""
+        preparation = self.preparation
+        if preparation is None or not preparation.takes:
+            return None
+        bound = all(isinstance(values[number], BoundParameter) for number in preparation.takes)
+        return preparation.rest if bound else None
+
     def _machine(self, entry: str) -> tuple[Any, Any]:
         """Return one of this thread's entry functions and the device it runs on."""
         state = getattr(self._local, "state", None)
@@ -292,6 +315,13 @@ class CompiledModel:
                 f"the model was compiled for {kind} and this machine has no such device"
             )
         return device
+
+
+def _passed(value: Any, kind: str, spec: TensorSpec, device: Any) -> Any:
+    """Return an argument as the tensor that the compiled code takes."""
+    if isinstance(value, BoundParameter):
+        return value.tensor(device)
+    return to_tensor(to_stored(value, kind, spec.dtype), kind, device)
 
 
 def _output_kind(every: Sequence[str]) -> str:

@@ -26,7 +26,7 @@ from frontends.torch.graph_walk import (
 )
 from frontends.torch.main_function import build_main
 from frontends.torch.operators.random_numbers import is_random
-from frontends.torch.output_views import View, shared_bases
+from frontends.torch.output_views import View, shared_bases, symbol_places
 from frontends.torch.symbolic_shapes import SymbolTable, named_dims
 
 
@@ -108,7 +108,8 @@ class CapturedGraph:
         self.arguments = tuple(self._arguments)
         # The tensors to compute, by node: which result, and its order of memory.
         self._computed: dict[torch.fx.Node, tuple[int, tuple[int, ...] | None]] = {}
-        self.results = tuple(self._result(*found) for found in shared_bases(outputs))
+        places = symbol_places(self._placeholders)
+        self.results = tuple(self._result(*found) for found in shared_bases(outputs, places))
         if not self._computed:
             raise UnsupportedOperator("a graph without any result to compute")
 
@@ -200,7 +201,7 @@ class CapturedGraph:
                 raise UnsupportedOperator(f"a result of type {type(output).__name__}")
             return Result("none")
         if output.op == "placeholder":
-            return Result("argument", self._placeholders.index(output))
+            return Result("argument", self._placeholders.index(output), None, views)
         if not is_size(output) and output.meta["val"].is_complex():
             raise UnsupportedOperator("complex numbers as a result", tensor=output.name)
         if output not in self._computed:

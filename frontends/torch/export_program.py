@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -73,7 +74,7 @@ def export_core_aten(source: Any, example_inputs: Any, dynamic_shapes: Any) -> E
     name = type(source).__name__
     try:
         # Without gradients: torch traces operators that hold graphs in other ways for those.
-        with torch.no_grad():
+        with torch.no_grad(), _without_torchs_own_warnings():
             program = source
             if not isinstance(source, ExportedProgram):
                 args, named = _split(example_inputs)
@@ -87,6 +88,14 @@ def export_core_aten(source: Any, example_inputs: Any, dynamic_shapes: Any) -> E
             return program.run_decompositions(decompositions())
     except Exception as error:  # torch.export lets errors of the traced code and its own through
         raise InvalidModel(f"torch.export cannot export {name}: {_reason(error)}") from error
+
+
+@contextlib.contextmanager
+def _without_torchs_own_warnings() -> Iterator[None]:
+    """Leave out what torch says of its own code: it copies a deprecated class of its own."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r".*LeafSpec.* is deprecated", FutureWarning)
+        yield
 
 
 def decompositions() -> dict[Any, Any]:

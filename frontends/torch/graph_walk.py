@@ -189,7 +189,8 @@ def check_operators(nodes: Iterable[torch.fx.Node], module: torch.nn.Module) -> 
     missing: dict[str, torch.fx.Node] = {}
     for node in with_subgraphs(nodes, module):
         known = str(node.target) in _converters(node) or node.target is operator.getitem
-        if node.op == "call_function" and not known and not is_size(node):
+        known = known or is_size(node) or _is_table(node)
+        if node.op == "call_function" and not known:
             missing.setdefault(str(node.target), node)
     if missing:
         listed = "; ".join(f"{name}{source_line(node)}" for name, node in missing.items())
@@ -197,6 +198,15 @@ def check_operators(nodes: Iterable[torch.fx.Node], module: torch.nn.Module) -> 
             f"{len(missing)} ATen operator(s) have no converter: {listed}",
             node=next(iter(missing.values())).name,
         )
+
+
+def _is_table(node: torch.fx.Node) -> bool:
+    """Tell whether a node makes a small tensor of numbers alone: torch evaluates it, once."""
+    value = node.meta.get("val")
+    if node.all_input_nodes or is_random(node.target) or not isinstance(value, torch.Tensor):
+        return False
+    static = all(isinstance(size, int) for size in value.shape)
+    return static and value.nbytes <= FOLD_LIMIT_BYTES
 
 
 def _converters(node: torch.fx.Node) -> Mapping[str, Converter]:

@@ -12,6 +12,7 @@ from torch.export.graph_signature import InputKind, InputSpec, OutputKind, Tenso
 from torch.utils import _pytree as pytree
 from tvm import relax
 
+from frontends.fixed_inputs import mark_fixed
 from frontends.imported_model import ImportedModel, TensorSpec
 from frontends.size_bounds import promise, split_bound
 from frontends.torch.complex_numbers import from_pairs
@@ -78,7 +79,8 @@ class _Program:
         module = promise(module, symbols.upper_bounds(ranges), symbols.lower_bounds(ranges))
         outputs = tuple(self._spec(name, node.meta["val"]) for name, node in results)
         specs = tuple(spec for _, spec in everything)
-        return ImportedModel(module, specs, outputs, source)
+        fixed = [number for number, spec in enumerate(specs) if spec.is_parameter]
+        return ImportedModel(mark_fixed(module, fixed), specs, outputs, source)
 
     def _input(self, node: torch.fx.Node, spec: InputSpec) -> Any:
         fake = node.meta["val"]

@@ -10,6 +10,7 @@ import torch
 from frontends.torch.captured_graph import Argument, Result
 from relaxc.bind_inputs import canonical
 from relaxc.compiled_model import CompiledModel
+from relaxc.errors import RelaxcError
 from relaxc.run_fault import run_error
 from relaxc.run_time_pool import CallSizes
 from relaxc.thread_pool import use_threads
@@ -54,13 +55,14 @@ class CallPlan:
             if argument.kind == "tensor" and argument.place in parameters
         }
         self._parameters = HeldParameters(len(readers), fixed)
-        self._moving = [(s, read) for s, (_, read) in enumerate(readers) if s not in fixed]
+        moving = [(slot, read) for slot, (_, read) in enumerate(readers) if slot not in fixed]
         self._prepared: PreparedWeights | None = None
         preparation = model.preparation
         if preparation is not None:
             places = [arguments[slot].place for slot in preparation.takes]
             self._prepared = PreparedWeights(model, preparation, places)
-            self._rest = preparation.rest
+            moving = [(preparation.rest.index(slot), read) for slot, read in moving]
+        self._moving = moving
         self._results = results
         self._single = len(model.outputs) == 1
         self._sizes = CallSizes(model.inputs, model.outputs, model.report)
@@ -73,45 +75,44 @@ class CallPlan:
         """
         given = list(arguments)
         arguments.clear()
-        inputs, held = self._parameters.inputs(given)
-        taken = held.taken
-        moving = []
-        for slot, read in self._moving:
-            inputs[slot] = tensor = read(given)
-            moving.append(tensor)
         use_threads(self.model.threads)
         try:
+            held = self._parameters.held(given)
             if self._prepared is None:
-                raw = self.model.entry()[0](*inputs)
+                main, _ = self.model.entry()
             else:
-                prepared, made = self._prepared.results(given, inputs, held)
-                taken |= made
-                main = self.model.prepared_entry()[1]
-                raw = main(*[inputs[slot] for slot in self._rest], *prepared)
+                held = self._prepared.main(given, held)
+                _, main = self.model.prepared_entry()
+            inputs, moving = held.filled(given), []
+            for slot, read in self._moving:
+                inputs[slot] = tensor = read(given)
+                moving.append(tensor)
+            raw = main(*inputs)
+        except RelaxcError:
+            raise
         except Exception as fault:  # whatever TVM raises is one kind of error to users
             raise run_error(fault, self.name) from fault
         outputs = [raw] if self._single else list(raw)
         outputs = [o if isinstance(o, torch.Tensor) else torch.from_dlpack(o) for o in outputs]
         if self._sizes.vary:
             self._sizes.note(*(tensor.shape for tensor in (*moving, *outputs)))
-        return self._finish(given, _unshared(outputs, moving, taken))
+        return self._finish(given, _unshared(outputs, moving, held.taken))
 
     def _finish(self, given: list[Any], outputs: Sequence[torch.Tensor]) -> list[Any]:
         finished: list[Any] = []
         for result in self._results:
             if result.kind == "none":
                 finished.append(None)
-            elif result.kind == "argument":
-                finished.append(given[result.place])
-            elif result.kind == "size":
+                continue
+            if result.kind == "size":
                 finished.append(int(outputs[result.place]))
-            else:
-                tensor = outputs[result.place]
-                if result.order is not None:
-                    tensor = tensor.permute(result.order)
-                for view in result.views:
-                    tensor = view(tensor)
-                finished.append(tensor)
+                continue
+            tensor = (given if result.kind == "argument" else outputs)[result.place]
+            if result.order is not None:
+                tensor = tensor.permute(result.order)
+            for view in result.views:
+                tensor = view(tensor, given)
+            finished.append(tensor)
         return finished
 
 

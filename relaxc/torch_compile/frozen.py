@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from relaxc.element_sample import ElementSample
 from relaxc.torch_compile.call_plan import CallPlan
-from relaxc.torch_compile.element_sample import ElementSample
 
 Build = Callable[[Mapping[int, torch.Tensor]], CallPlan]
 

@@ -12,8 +12,9 @@ from torch._dynamo.backends.common import aot_autograd
 
 from frontends.torch.captured_graph import CapturedGraph
 from frontends.torch.export_program import decompositions, keep_composites_whole
+from frontends.torch.output_views import only_views
 from relaxc.compiler import compile_imported, running_phase
-from relaxc.errors import RelaxcError
+from relaxc.errors import InvalidInput, RelaxcError
 from relaxc.torch_compile.call_plan import CallPlan
 from relaxc.torch_compile.frozen import FrozenGraph, parameter_places
 from relaxc.torch_compile.graph_cache import GraphCache
@@ -62,12 +63,16 @@ class _Compiler:
             return eager(graph)  # nothing to compute
         try:
             with _unpatched():
+                if only_views(graph.graph):
+                    return eager(graph)
                 if self.options.freeze and self.parameters:
                     return FrozenGraph(
                         lambda constants: self._build(graph, constants, name, operators),
                         self.parameters,
                     )
                 return self._build(graph, {}, name, operators)
+        except InvalidInput:  # an option: nothing that eager could do better
+            raise
         except RelaxcError as fault:
             if self.options.strict:
                 raise

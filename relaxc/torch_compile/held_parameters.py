@@ -17,19 +17,24 @@ _ADDRESS = torch.Tensor.data_ptr
 
 @dataclass(frozen=True)
 class Held:
-    """What was converted; another one where the memory of a parameter is another.
+    """The inputs of a compiled function that stay from call to call.
 
     Attributes:
-        addresses: Of each parameter's memory, which `inputs` keep from being given to another one.
-        inputs: A value for each input of the compiled function; None where it is no parameter.
-        taken: `addresses` as a set.
+        inputs: A value for each input; None where it changes from call to call.
         copied: Inputs that are copies: they are made anew in each call.
+        taken: Addresses of the memory that `inputs` share with others.
     """
 
-    addresses: tuple[int, ...]
     inputs: list[Any]
-    taken: frozenset[int]
     copied: tuple[tuple[int, Read], ...]
+    taken: frozenset[int]
+
+    def filled(self, given: list[Any]) -> list[Any]:
+        """Return the inputs with those that are copies, made of the graph's arguments."""
+        inputs = self.inputs.copy()
+        for slot, read in self.copied:
+            inputs[slot] = read(given)
+        return inputs
 
 
 class HeldParameters:
@@ -50,24 +55,23 @@ class HeldParameters:
         self._count, self._readers = count, readers
         places = [place for place, _ in readers.values()]
         self._pick = picker(places)
-        self._held = Held((), [None] * count, frozenset(), ())
+        # The addresses are of memory that the inputs keep from being given to other tensors.
+        self._held: tuple[tuple[int, ...], Held] = (), Held([None] * count, (), frozenset())
 
-    def inputs(self, given: list[Any]) -> tuple[list[Any], Held]:
-        """Return a list of inputs to fill in, and what they were taken from.
+    def held(self, given: list[Any]) -> Held:
+        """Return what is held: another one where the memory of a parameter is another.
 
         Args:
             given: The graph's arguments.
         """
         addresses = tuple(map(_ADDRESS, self._pick(given)))
-        held = self._held
-        if addresses != held.addresses:
-            held = self._held = self._hold(given, addresses)
-        inputs = held.inputs.copy()
-        for slot, read in held.copied:
-            inputs[slot] = read(given)
-        return inputs, held
+        known, held = self._held
+        if addresses != known:
+            held = self._hold(given, frozenset(addresses))
+            self._held = addresses, held
+        return held
 
-    def _hold(self, given: list[Any], addresses: tuple[int, ...]) -> Held:
+    def _hold(self, given: list[Any], addresses: frozenset[int]) -> Held:
         inputs: list[Any] = [None] * self._count
         copied = []
         for slot, (place, read) in self._readers.items():
@@ -76,7 +80,7 @@ class HeldParameters:
                 copied.append((slot, read))
             else:
                 inputs[slot] = _converted(tensor.detach())
-        return Held(addresses, inputs, frozenset(addresses), tuple(copied))
+        return Held(inputs, tuple(copied), addresses)
 
 
 def picker(places: Sequence[int]) -> Callable[[list[Any]], tuple[Any, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -58,8 +59,31 @@ def read_options(mode: Any, options: Mapping[str, Any] | None) -> BackendOptions
     for name in ("strict", "freeze", "debug"):
         if name in given and not isinstance(given[name], bool):
             raise InvalidInput(f"option {name!r} must be True or False, got {given[name]!r}")
-    from relaxc.options import check_options
+    from relaxc.options import check_options, prepare_dump_dir
 
     chosen = replace(chosen, **given)
     check_options(None, chosen.precision, None, chosen.threads, chosen.passes)
+    prepare_dump_dir(chosen.dump_dir)
+    if not isinstance(chosen.cache_dir, str | os.PathLike | None):
+        raise InvalidInput(f"option 'cache_dir' must be a path, got {chosen.cache_dir!r}")
+    _check_target(chosen)
     return chosen
+
+
+def _check_target(options: BackendOptions) -> None:
+    """Refuse a target whose code cannot take the tensors of this process.
+
+    Raises:
+        InvalidInput: If it is unknown, or of another kind than the CPU's.
+    """
+    from relaxc.targets import resolve_target
+
+    try:
+        target = resolve_target(options.target, options.threads or 1)
+    except InvalidInput as fault:
+        raise InvalidInput(f"option 'target': {fault.message}") from fault
+    if target.kind.name != "llvm":
+        raise InvalidInput(
+            "option 'target': torch.compile hands over tensors of the CPU, for which there is "
+            f"'llvm', got {target.kind.name!r}"
+        )

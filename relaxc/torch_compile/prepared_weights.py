@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from relaxc.compiled_model import CompiledModel
+from relaxc.element_sample import ElementSample, versions
 from relaxc.preparation import Preparation, results_of
-from relaxc.torch_compile.element_sample import ElementSample
 from relaxc.torch_compile.held_parameters import Held, picker
-
-_VERSION = operator.attrgetter("_version")
 
 
 @dataclass(frozen=True)
@@ -21,17 +18,15 @@ class _Prepared:
 
     Attributes:
         held: The parameters as they were converted: another one where an address has changed.
-        versions: Of each parameter.
+        versions: Of each parameter; None if one has no count.
         sample: Some of their elements.
-        results: The tensors.
-        taken: The addresses of the tensors.
+        main: The inputs of the function that is left, the results among them.
     """
 
     held: Held
     versions: tuple[int, ...] | None
     sample: ElementSample
-    results: list[Any]
-    taken: frozenset[int]
+    main: Held
 
 
 class PreparedWeights:
@@ -50,39 +45,41 @@ class PreparedWeights:
             preparation: Which of its inputs go where.
             places: For each input in `preparation.takes`, the place of the graph's argument.
         """
-        self._model, self._takes = model, preparation.takes
+        self._model, self._takes, self._rest = model, preparation.takes, preparation.rest
         self._pick = picker(places)
         self._kept: _Prepared | None = None
 
-    def results(
-        self, given: list[Any], inputs: list[Any], held: Held
-    ) -> tuple[list[Any], frozenset[int]]:
-        """Return the prepared tensors, and their addresses.
+    def main(self, given: list[Any], held: Held) -> Held:
+        """Return the inputs of the function that is left, as far as they stay.
 
         Args:
             given: The graph's arguments.
-            inputs: The compiled function's inputs, as far as they are parameters.
-            held: What these inputs were taken from.
+            held: The inputs that are parameters, taken from them.
         """
         kept, parameters = self._kept, self._pick(given)
-        try:
-            versions = tuple(map(_VERSION, parameters))
-        except RuntimeError:  # a tensor made in inference mode
-            versions = None
+        now = versions(parameters)
         if (
             kept is None
-            or versions is None
+            or now is None
             or kept.held is not held
-            or kept.versions != versions
+            or kept.versions != now
             or not kept.sample.holds()
         ):
             # Taken before the parameters are read: a change in between is seen by the next call.
             sample = ElementSample(parameters)
-            results = self._prepare(inputs)
-            addresses = frozenset(result.data_ptr() for result in results)
-            kept = self._kept = _Prepared(held, versions, sample, results, addresses)
-        return kept.results, kept.taken
+            results = self._prepare(held.filled(given))
+            kept = self._kept = _Prepared(held, now, sample, self._left(held, results))
+        return kept.main
 
     def _prepare(self, inputs: list[Any]) -> list[Any]:
         prepare, _ = self._model.prepared_entry()
         return results_of(prepare(*(inputs[number] for number in self._takes)))
+
+    def _left(self, held: Held, results: list[Any]) -> Held:
+        """Return the inputs of `main` after a preparation: those of its own, then the results."""
+        places = {number: place for place, number in enumerate(self._rest)}
+        return Held(
+            [*(held.inputs[number] for number in self._rest), *results],
+            tuple((places[slot], read) for slot, read in held.copied if slot in places),
+            held.taken.union(result.data_ptr() for result in results),
+        )

@@ -11,6 +11,7 @@ from torch import nn  # noqa: E402
 import relaxc  # noqa: E402
 from relaxc import bound_parameters  # noqa: E402
 from relaxc.compiled_model import CompiledModel  # noqa: E402
+from relaxc.element_sample import parameters_changed  # noqa: E402
 
 X = torch.arange(8.0).reshape(2, 4)
 
@@ -93,6 +94,62 @@ def test_memory_that_is_shared_is_converted_once(model, module, monkeypatch) -> 
     monkeypatch.setattr(bound_parameters, "to_tensor", lambda *a: calls.append(a) or plain(*a))
     model(X), model(X)
     assert len(calls) == len(model.parameters)
+
+
+@torch.no_grad()
+def test_weights_are_prepared_once_for_a_binding(model, module, monkeypatch) -> None:
+    assert model.preparation is not None
+    calls = []
+    plain = bound_parameters.results_of
+    monkeypatch.setattr(bound_parameters, "results_of", lambda r: calls.append(1) or plain(r))
+    twin = Tied().eval()
+    model.bind_parameters(twin)
+    changes = [
+        lambda: None,
+        lambda: twin.first.weight.mul_(2),  # counted by torch
+        lambda: twin.first.weight.data.mul_(0.5),  # not counted
+        lambda: setattr(twin.first.weight, "data", torch.randn(4, 4)),  # elsewhere
+        lambda: twin.first.bias.add_(1),  # read as it is
+        parameters_changed,
+        lambda: model.bind_parameters(twin),
+    ]
+    counts = []
+    for change in changes:
+        change()
+        for _ in range(2):
+            close(model(X), twin(X))
+        counts.append(len(calls))
+    assert counts == [1, 2, 3, 4, 4, 5, 6]
+    model.bind_parameters({name: p.numpy() for name, p in params(twin).items()})
+    for _ in range(2):
+        close(model(X), twin(X))
+        params(twin)["second.weight"].data[1, 1] += 1  # nobody counts what is NumPy's
+    assert len(calls) == 8
+
+
+@torch.no_grad()
+def test_a_prepared_weight_that_is_returned_is_the_callers() -> None:
+    class Returns(nn.Linear):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return super().forward(x), self.weight.exp()
+
+    layer = Returns(4, 4).eval()
+    model = relaxc.compile(layer, (X,), keep_params=True, threads=1, progress=False)
+    model.bind_parameters(layer)
+    for _ in range(2):
+        y, weight = model(X)
+        close(y, layer(X)[0])
+        close(weight, layer.weight.exp())
+        weight.zero_()
+
+
+def params(module: nn.Module) -> dict[str, torch.Tensor]:
+    """Return what the model takes, with the names it has for them."""
+    named = {
+        **dict(module.named_parameters(remove_duplicate=False)),
+        **dict(module.named_buffers()),
+    }
+    return {name: named[name] for name in ("first.bias", "second.weight", "second.bias", "shift")}
 
 
 def test_a_mapping_may_hold_more_but_not_less(model, module) -> None:

@@ -86,6 +86,11 @@ def _greatest(dtype: str) -> Any:
     return float("inf") if kind.is_floating_point else torch.iinfo(kind).max
 
 
+def write_at(b: GraphBuilder, data: relax.Expr, dim: int, index: Value, src: Value) -> relax.Expr:
+    """Return data with src written at `index` along one axis."""
+    return _scatter(b, data, dim, index, src, "none")
+
+
 def _scatter(
     b: GraphBuilder, data: relax.Expr, dim: int, index: Value, src: Value, how: str
 ) -> relax.Expr:

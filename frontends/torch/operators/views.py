@@ -8,7 +8,8 @@ import torch
 from tvm import relax, te
 
 from frontends.computations.kernel import index
-from frontends.torch.graph_builder import GraphBuilder, Value
+from frontends.torch.graph_builder import GraphBuilder, Value, inverse
+from frontends.torch.operators.scatter import write_at
 from frontends.torch.output_views import is_view
 from frontends.torch.registry import converter
 
@@ -25,15 +26,9 @@ def as_strided(
     while isinstance(node, torch.fx.Node) and is_view(node.target):
         node = node.args[0]
     assert isinstance(node, torch.fx.Node)
-    fake = node.meta["val"]
-    flat = b.reshape(_in_memory_order(b, b.tensor(b.value_of(node)), fake), [-1])
-    base = b.static(b.size(fake.storage_offset()))
-    offset = b.static(b.size(storage_offset)) if storage_offset is not None else base
-    steps = [b.static(b.size(step)) for step in stride]
-    start, dims = offset - base, b.result_shape
-    last = start + sum((b.static(n) - 1) * s for n, s in zip(dims, steps, strict=True))
-    if start < 0 or last >= b.static(b.shape(flat)[0]):
-        raise b.unsupported("a view beyond the elements of its operand")
+    flat = _flat(b, b.tensor(b.value_of(node)), node.meta["val"])
+    dims = b.result_shape
+    start, steps = _places(b, node.meta["val"], b.shape(flat)[0], dims, stride, storage_offset)
 
     def compute(t: te.Tensor, sizes: list[Any]) -> te.Tensor:
         def element(*at: Any) -> Any:
@@ -49,14 +44,54 @@ def as_strided(
     return b.te(compute, flat, dims=dims)
 
 
-def _in_memory_order(b: GraphBuilder, x: relax.Expr, fake: torch.Tensor) -> relax.Expr:
-    """Permute the axes so that elements come in the order they have in the operand's storage."""
+@converter("aten.as_strided_scatter.default")
+def as_strided_scatter(
+    b: GraphBuilder, x: Value, src: Value, size: Any, stride: Any, storage_offset: Any = None
+) -> relax.Expr:
+    """X with src written at strides of its storage, whose order torch's own strides tell."""
+    node = b.node.args[0]
+    assert isinstance(node, torch.fx.Node)
+    fake = node.meta["val"]
+    flat = _flat(b, b.tensor(x), fake)
+    sizes = [b.static(b.size(n)) for n in size]
+    start, steps = _places(b, fake, b.shape(flat)[0], sizes, stride, storage_offset)
+    places = torch.tensor(start)
+    for n, step in zip(sizes, steps, strict=True):
+        places = places[..., None] + torch.arange(n) * step
+    updates = b.reshape(b.broadcast(b.tensor(src, b.dtype), sizes), [-1])
+    written = write_at(b, flat, 0, places.reshape(-1), updates)
+    order = _memory_order(b, fake)
+    moved = b.reshape(written, [b.result_shape[axis] for axis in order])
+    return b.permute(moved, inverse(order))
+
+
+def _flat(b: GraphBuilder, x: relax.Expr, fake: torch.Tensor) -> relax.Expr:
+    """Return the elements in the order they have in the operand's storage, on one axis."""
+    return b.reshape(b.permute(x, _memory_order(b, fake)), [-1])
+
+
+def _places(
+    b: GraphBuilder, fake: torch.Tensor, count: Any, dims: Any, stride: Any, storage_offset: Any
+) -> tuple[int, list[int]]:
+    """Return where a view of an operand begins, and its steps, all within `count` elements."""
+    base = b.static(b.size(fake.storage_offset()))
+    offset = b.static(b.size(storage_offset)) if storage_offset is not None else base
+    steps = [b.static(b.size(step)) for step in stride]
+    start = offset - base
+    last = start + sum((b.static(n) - 1) * s for n, s in zip(dims, steps, strict=True))
+    if start < 0 or last >= b.static(count):
+        raise b.unsupported("a view beyond the elements of its operand")
+    return start, steps
+
+
+def _memory_order(b: GraphBuilder, fake: torch.Tensor) -> list[int]:
+    """Return the axes in the order of the operand's storage."""
     if fake.is_contiguous():
-        return x
+        return list(range(fake.ndim))
     order = sorted(range(fake.ndim), key=lambda axis: -fake.stride(axis))
     if not fake.permute(order).is_contiguous():
         raise b.unsupported("an operand whose storage has gaps or overlaps")
-    return b.permute(x, order)
+    return order
 
 
 @converter("aten.diagonal.default", "aten.diagonal_copy.default")

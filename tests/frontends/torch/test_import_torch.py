@@ -19,6 +19,11 @@ from tests.frontends.torch.eager_comparison import (  # noqa: E402
 )
 
 
+def test_an_import_prints_no_warning_about_torchs_own_code(recwarn):
+    import_torch(torch.nn.Linear(2, 2).eval(), (torch.ones(1, 2),))
+    assert not [str(w.message) for w in recwarn if "LeafSpec" in str(w.message)]
+
+
 def test_training_mode_is_refused():
     with pytest.raises(InvalidModel, match=r"training mode.*\.eval\(\)"):
         import_torch(nn.Sequential(nn.Linear(2, 2)), (torch.ones(1, 2),))

@@ -84,3 +84,14 @@ def test_roll_and_repeat():
 
 def test_interleaved_repeat_and_tile():
     assert_matches_eager(lambda x: [x.repeat_interleave(2, 1), torch.tile(x, (2, 1))], X)
+
+
+def test_writing_through_strides_of_the_storage():
+    def function(x: torch.Tensor) -> list[torch.Tensor]:
+        src = x[0, 0, :3].square()
+        y = x.clone()
+        y.as_strided((2, 3), (7, 2), 5).copy_(src)
+        turned = x.permute(2, 0, 1)
+        return [y, turned.as_strided_scatter(x[0, 0, 0], (), (), 6), turned.clone()]
+
+    assert_matches_eager(function, X)

@@ -186,6 +186,49 @@ def test_outputs_that_alias_inputs_and_each_other():
 
 
 @torch.no_grad()
+def test_results_that_are_views_at_places_that_sizes_decide():
+    """AOTAutograd takes a view by the place that the result has in its storage."""
+
+    def function(x):
+        y, rows = x * 2, x.shape[0]
+        return y, y[rows - 2 :], y.t()[1:, : rows // 2], y.view(2, -1)[1], x[rows - 2 :], x[0]
+
+    fast = compiled(function, dynamic=True)
+    for rows in (4, 6):
+        x = torch.randn(rows, 5)
+        twin = x.clone()
+        for have, want in zip(fast(x), function(twin), strict=True):
+            close(have, want)
+            assert have.stride() == want.stride()
+            close(have.add_(1), want.add_(1))  # seen in those that share its memory
+        close(x, twin)
+    assert outcomes() == ["compiled"]
+
+
+@torch.no_grad()
+def test_results_that_are_views_of_arguments_alone_need_no_code():
+    x = torch.randn(5, 4)
+    first, rest = compiled(lambda x: (x[0], x[x.shape[0] - 2 :]), dynamic=True)(x)
+    x.zero_()
+    assert not first.any() and not rest.any() and not outcomes()
+
+
+@torch._dynamo.config.patch(capture_scalar_outputs=True)
+@torch.no_grad()
+def test_a_view_at_a_place_that_only_the_data_decides_is_left_to_eager():
+    def function(x, n):
+        y, first = x + 1, n.item()
+        torch._check(first >= 0)
+        torch._check(first <= x.shape[0])
+        return y, y[first:]
+
+    x = torch.randn(4)
+    y, rest = torch.compile(function, backend=backend)(x, torch.tensor(1))
+    assert rest.data_ptr() == y[1:].data_ptr()
+    assert "only the data decides" in compiled_graphs()[-1].reason
+
+
+@torch.no_grad()
 def test_channels_last_goes_in_without_a_copy(monkeypatch):
     """D5: the strides of a channels_last tensor are an order of axes."""
     from relaxc.torch_compile import call_plan
@@ -239,8 +282,15 @@ def test_strict_raises():
         fast(torch.eye(3))
 
 
-@pytest.mark.parametrize("options", [{"colour": 1}, {"strict": 3}, {"precision": "low"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"colour": 1}, {"strict": 3}, {"precision": "low"}, {"target": "no such"}),
+        *({"target": "cuda"}, {"target": 3}, {"cache_dir": 3}, {"dump_dir": 3}, {"threads": 0}),
+    ],
+)
 def test_bad_options_are_named(options):
+    """They are a user's mistake: no reason to leave the graph to eager."""
     with pytest.raises(Exception, match=next(iter(options))):
         torch.compile(lambda x: x + 1, backend=backend, options=options)(torch.ones(2))
 

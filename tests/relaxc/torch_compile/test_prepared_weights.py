@@ -8,8 +8,9 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
+import relaxc  # noqa: E402
+from relaxc.element_sample import ElementSample  # noqa: E402
 from relaxc.torch_compile import backend, compiled_graphs  # noqa: E402
-from relaxc.torch_compile.element_sample import ElementSample  # noqa: E402
 from relaxc.torch_compile.prepared_weights import PreparedWeights  # noqa: E402
 
 
@@ -26,6 +27,11 @@ def net() -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5)
     ).eval()
+
+
+def write_and_tell(weight: torch.Tensor, *place: int) -> None:
+    weight.data[place] += 9
+    relaxc.parameters_changed()
 
 
 @pytest.fixture
@@ -48,6 +54,7 @@ def test_weights_are_prepared_again_only_after_a_change(preparations, tmp_path):
         lambda: module[0].weight.mul_(2),  # counted by torch
         lambda: module[1].running_mean.add_(1),
         lambda: module[4].weight.data.mul_(0.5),  # not counted
+        lambda: write_and_tell(module[4].weight, 2, 70),  # not sampled
         lambda: setattr(module[4], "weight", nn.Parameter(torch.randn(5, 144))),
         lambda: module.load_state_dict(net().state_dict()),
         lambda: module[4].bias.add_(1),  # read as it is
@@ -58,12 +65,12 @@ def test_weights_are_prepared_again_only_after_a_change(preparations, tmp_path):
         for _ in range(2):
             close(fast(x), module(x))
         counts.append(len(preparations))
-    assert counts == [1, 2, 3, 4, 5, 6, 6]
+    assert counts == [1, 2, 3, 4, 5, 6, 7, 7]
     assert len(compiled_graphs()) == 1
     torch._dynamo.reset()  # a cached graph is split as well
     close(compiled(module, cache_dir=str(tmp_path))(x), module(x))
     assert [record.outcome for record in compiled_graphs()] == ["compiled", "cached"]
-    assert len(preparations) == 7
+    assert len(preparations) == 8
 
 
 def test_an_optimizers_steps_are_seen(preparations):

@@ -1,0 +1,40 @@
+"""NaN, signs of zero and overflow against eager."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tests.frontends.torch.eager_comparison import assert_matches_eager  # noqa: E402
+
+NAN, INF = float("nan"), float("inf")
+
+
+def test_greater_and_smaller_numbers_beside_nan():
+    def function(x, y, i):
+        return [torch.fmax(x, y), torch.fmin(x, y), torch.fmax(i, i * 2), torch.fmin(x, i)]
+
+    x, y = torch.tensor([NAN, 1.0, NAN, -INF]), torch.tensor([2.0, NAN, NAN, 3.0])
+    assert_matches_eager(function, x, y, torch.tensor([-1, 2, 3, 0]))
+
+
+def test_signs_of_zeros_and_integers():
+    def function(x, y, i):
+        return [
+            *(torch.signbit(x), torch.signbit(y.double()), torch.signbit(i), torch.signbit(i > 0)),
+            *(torch.copysign(y, x), torch.copysign(y, -2.0), torch.copysign(i, x)),
+            torch.signbit(x.bfloat16()),
+        ]
+
+    x, y = torch.tensor([-0.0, 0.0, -INF, 5.0]), torch.tensor([1.0, -2.0, 3.0, -0.0])
+    assert_matches_eager(function, x, y, torch.tensor([-1, 2, 0, -7]))
+
+
+def test_lengths_that_would_overflow_and_powers_of_two():
+    def function(x, y):
+        return [torch.hypot(x, y), torch.hypot(x * 1e-30, y * 1e-30) * 1e30, torch.exp2(y)]
+
+    assert_matches_eager(function, torch.tensor([3e30, 0.0, 5.0]), torch.tensor([4e30, 0.0, -12.0]))
+    infinite = torch.tensor([INF, 1.0, -INF]), torch.tensor([1.0, -INF, INF])
+    assert_matches_eager(torch.hypot, *infinite)

@@ -1,0 +1,29 @@
+"""Buckets and places among sorted numbers against eager."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tests.frontends.torch.eager_comparison import assert_matches_eager  # noqa: E402
+
+
+def test_buckets_and_sorted_sequences():
+    def function(x, bounds, rows):
+        return [
+            *(torch.bucketize(x, bounds), torch.bucketize(x, bounds, right=True, out_int32=True)),
+            *(torch.searchsorted(rows, x), torch.searchsorted(rows, x, side="right")),
+            *(torch.searchsorted(bounds, 2.0), torch.bucketize(x.long(), bounds)),
+        ]
+
+    x = torch.tensor([[0.0, 1.0, 2.5, 9.0], [-1.0, 2.0, float("nan"), 1.0]])
+    rows = torch.tensor([[0.0, 1.0, 1.0], [1.0, 2.0, 3.0]])
+    assert_matches_eager(function, x, torch.tensor([0.0, 1.0, 2.0]), rows)
+
+
+def test_tables_of_numbers_alone_are_evaluated_by_torch():
+    def function(x):
+        return x[:, torch.tril_indices(2, 3)[1]] + torch.hann_window(3) + torch.vander(x[0])
+
+    assert_matches_eager(function, torch.arange(9.0).view(3, 3))
