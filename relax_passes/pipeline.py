@@ -55,6 +55,7 @@ from relax_passes.run_pass import run_pass
 from relax_passes.schedule_kernels import schedule_kernels
 from relax_passes.simplify_views import simplify_views
 from relax_passes.sink_views import sink_views
+from relax_passes.split_at_peak import split_at_peak
 from relax_passes.split_transposed_batch import split_transposed_batch
 from relax_passes.verify import verify_import, verify_phase
 from relax_passes.view_before_slice import view_before_slice
@@ -224,6 +225,7 @@ def default_pipeline() -> Pipeline:
                 simplify_views,
                 assign_layout,
                 simplify_views,
+                split_at_peak,
                 eliminate_dead_code,
             ),
             "lower": (

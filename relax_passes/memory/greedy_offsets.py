@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 GREEDY_STRATEGIES = ("greedy_by_size", "greedy_by_breadth", "first_fit", "best_fit", "buddy")
 Fit = Callable[[list[tuple[int, int]], int], int]
@@ -58,16 +59,30 @@ def _order(items: Sequence[Buffer], strategy: str) -> list[int]:
     if strategy in ("first_fit", "best_fit", "buddy"):  # in the order the program allocates
         return sorted(indices, key=lambda i: (items[i].lower, -items[i].size))
     if strategy == "greedy_by_breadth":  # the fullest steps first
-        breadth = _greatest_load(items)
+        breadth = greatest_load(items)
         return sorted(indices, key=lambda i: (-breadth[i], -items[i].size, items[i].lower))
     return sorted(indices, key=lambda i: (-items[i].size, items[i].lower - items[i].upper))
 
 
-def _greatest_load(items: Sequence[Buffer]) -> list[int]:
-    """Return for each buffer the most bytes alive at a step it lives over at which one starts."""
-    starts = sorted({b.lower for b in items})
-    load = {s: sum(b.size for b in items if b.lower <= s < b.upper) for s in starts}
-    return [max(load[s] for s in starts if b.lower <= s < b.upper) for b in items]
+def greatest_load(items: Sequence[Buffer]) -> list[int]:
+    """Return for each buffer the most bytes alive at a step that it lives over."""
+    change: dict[int, int] = {}
+    for b in items:
+        change[b.lower] = change.get(b.lower, 0) + b.size
+        change[b.upper] = change.get(b.upper, 0) - b.size
+    steps = sorted(change)
+    place = {step: number for number, step in enumerate(steps)}
+    # Row k holds the greatest of each 2^k loads in a row (Bender and Farach-Colton, 2000).
+    greatest = [list(accumulate(change[step] for step in steps))]
+    while 2 << len(greatest) - 1 <= len(steps):
+        row, half = greatest[-1], 1 << len(greatest) - 1
+        greatest.append(list(map(max, row, row[half:])))
+
+    def most(first: int, last: int) -> int:
+        rank = (last - first).bit_length() - 1
+        return max(greatest[rank][first], greatest[rank][last - (1 << rank)])
+
+    return [most(place[b.lower], place[b.upper]) for b in items]
 
 
 def first_fit(taken: list[tuple[int, int]], size: int) -> int:

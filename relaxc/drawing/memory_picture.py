@@ -17,12 +17,17 @@ MEMORY_COLUMNS = ("intermediate tensors", "size", "times the bound")
 
 
 def planned_buffers(report: Report) -> list[dict[str, Any]]:
-    """Return the buffers of `main`'s arena: name, lower, upper (exclusive, bindings), offset, size.
+    """Return the buffers of one arena: name, lower, upper (exclusive, bindings), offset, size.
 
-    Empty where no tensor of a static size is an intermediate.
+    It is that of `main`; where only branches and loops have one, the largest of theirs. Empty where
+    no tensor of a static size is an intermediate.
     """
-    plan = report.metrics.get("memory_plan", [])
-    return [buffer for buffer in plan if buffer["function"] == "main" and buffer["size"]]
+    arenas: dict[str, list[dict[str, Any]]] = {}
+    for buffer in report.metrics.get("memory_plan", []):
+        if buffer["size"]:
+            arenas.setdefault(buffer["function"], []).append(buffer)
+    return arenas.get("main") or max(arenas.values(), key=lambda found: max(map(_top, found)),
+                                     default=[])  # fmt: skip
 
 
 def memory_rows(report: Report, onnxruntime: int | None = None) -> list[tuple[str, str, str]]:

@@ -58,6 +58,15 @@ def inverted_residuals(path: Path) -> Path:
     return model.save(path, model.op("GlobalAveragePool", value))
 
 
+def stem(path: Path) -> Path:
+    """A network's first convolution: its result dwarfs the image, and all that follows the pool."""
+    model = Model(1, 3, 112, 112)
+    value = model.op("Relu", model.op("Conv", "x", model.weight(64, 3, 7, 7), strides=[2, 2]))
+    value = model.op("MaxPool", value, kernel_shape=[3, 3], strides=[2, 2])
+    value = model.op("Relu", model.op("Conv", value, model.weight(16, 64, 1, 1)))
+    return model.save(path, model.op("GlobalAveragePool", value))
+
+
 def encoder(path: Path) -> Path:
     """A transformer's layers: attention, layer norm, a wide product with GELU."""
     model = Model(1, 64, 128)
@@ -78,7 +87,7 @@ def norm(model: Model, value: str) -> str:
     return model.op("LayerNormalization", value, model.weight(128), model.weight(128))
 
 
-@pytest.mark.parametrize("build", [inverted_residuals, encoder])
+@pytest.mark.parametrize("build", [inverted_residuals, stem, encoder])
 def test_the_arena_is_at_its_bound_and_below_onnx_runtimes(build, tmp_path: Path) -> None:
     path = build(tmp_path / "model.onnx")
     planned = plan(path)

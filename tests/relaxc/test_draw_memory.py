@@ -60,6 +60,17 @@ def test_a_report_without_an_arena_cannot_be_drawn(tmp_path: Path) -> None:
     assert memory_svg(relaxc.Report()) == ""
 
 
+def test_where_only_branches_have_arenas_the_largest_is_drawn() -> None:
+    """A tensor that an `If` is given comes from the pool, so that `main` may have no arena."""
+    plan = [
+        {"function": name, "name": name, "lower": 0, "upper": 1, "offset": 0, "size": size}
+        for name, size in (("then", 64), ("otherwise", 128))
+    ]
+    report = relaxc.Report(metrics={"memory_plan": plan}, arena_bytes=128)
+    assert [buffer["name"] for buffer in planned_buffers(report)] == ["otherwise"]
+    assert "otherwise" in memory_svg(report)
+
+
 def test_command_line_compares_planners(path: Path, tmp_path: Path, capsys) -> None:
     pytest.importorskip("matplotlib")
     picture = tmp_path / "out.png"

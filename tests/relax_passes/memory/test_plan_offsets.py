@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 
+from relax_passes.memory.greedy_offsets import Buffer, greatest_load
 from relax_passes.memory.plan_offsets import STRATEGIES, plan_offsets
 from relax_passes.memory.verify_offsets import OverlapError, verify_offsets
 from tests.fuzz import pack_buffers
@@ -28,6 +29,14 @@ def random_buffers(seed: int, count: int = 60) -> list[tuple[int, int, int]]:
         lower = rng.randrange(100)
         buffers.append((lower, lower + rng.randrange(1, 30), 64 * rng.randrange(1, 40)))
     return buffers
+
+
+@pytest.mark.parametrize("count", [1, 7, 60])
+def test_the_breadth_of_a_buffer_is_the_most_alive_during_its_life(count: int):
+    """Buffers are placed from the broadest on: told apart from all loads, summed one by one."""
+    buffers = [Buffer(*triple) for triple in random_buffers(5, count)]
+    load = [sum(b.size for b in buffers if b.lower <= s < b.upper) for s in range(130)]
+    assert greatest_load(buffers) == [max(load[b.lower : b.upper]) for b in buffers]
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
