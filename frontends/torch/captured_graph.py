@@ -19,6 +19,7 @@ from frontends.imported_model import ImportedModel, TensorSpec
 from frontends.torch.graph_builder import GraphBuilder, dtype_name, inverse
 from frontends.torch.graph_walk import (
     GraphWalk,
+    check_layout,
     check_operators,
     is_size,
     live_nodes,
@@ -156,6 +157,7 @@ class CapturedGraph:
                 )
             if fake.is_complex():
                 raise UnsupportedOperator("complex numbers as an argument", tensor=node.name)
+            check_layout(fake, node.name)
             order = memory_order(fake)
             shape = self._symbols.shape([fake.shape[axis] for axis in order or range(fake.ndim)])
             self._symbols.define(shape)

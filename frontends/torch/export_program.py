@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import re
+import string
+import traceback
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -101,9 +105,34 @@ def _without_torchs_own_warnings() -> Iterator[None]:
 def decompositions() -> dict[Any, Any]:
     """Return torch's decompositions to the core ATen set, without those of `KEPT_WHOLE`."""
     table = torch.export.default_decompositions()
+    table[_ATEN._trilinear.default] = _trilinear
     for kept in KEPT_WHOLE:
         table.pop(kept, None)
     return table
+
+
+def _trilinear(
+    x: torch.Tensor,
+    y: torch.Tensor,
+    z: torch.Tensor,
+    expand_x: list[int],
+    expand_y: list[int],
+    expand_z: list[int],
+    summed: list[int],
+    unroll: int = 1,
+) -> torch.Tensor:
+    """Multiply three tensors, each with new axes at `expand_…`, and add up over `summed`.
+
+    What nn.Bilinear is made of. As matrix products: the tensor of all products may be large.
+    """
+    rank = x.ndim + len(expand_x)
+    axes = string.ascii_letters[:rank]
+    operands = [
+        "".join(name for axis, name in enumerate(axes) if axis not in expanded)
+        for expanded in (expand_x, expand_y, expand_z)
+    ]
+    kept = "".join(name for axis, name in enumerate(axes) if axis not in summed)
+    return torch.einsum(f"{','.join(operands)}->{kept}", x, y, z)
 
 
 @contextlib.contextmanager
@@ -155,7 +184,25 @@ def _reason(error: Exception) -> str:
     """Return the first line of torch's message; where it only announces the reason, that too."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     told = next((k for k, line in enumerate(lines) if not line.endswith(":")), len(lines))
-    return " ".join(lines[: told + 1]) or type(error).__name__
+    reason = " ".join(lines[: told + 1]) or type(error).__name__
+    return reason + _place(error)
+
+
+# How torch quotes a line of the traced code; what follows is the code.
+_QUOTED = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in .*\n\s*(?P<code>.*)')
+
+
+def _place(error: Exception) -> str:
+    """Return the line of the user's code that an error quotes, or else was raised in."""
+    own = os.path.dirname(torch.__file__), os.path.dirname(__file__)
+    frames = traceback.extract_tb(error.__traceback__)
+    places = [(frame.filename, str(frame.lineno), frame.line or "") for frame in frames]
+    for match in _QUOTED.finditer(str(error)):
+        places.append((match["file"], match["line"], match["code"]))
+    for file, line, code in reversed(places):
+        if not file.startswith((*own, "<")) and os.path.basename(file) != "contextlib.py":
+            return f" ({file}:{line}: {code.strip()})"
+    return ""
 
 
 def _named_dims(spec: Any) -> Any:

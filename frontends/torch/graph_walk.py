@@ -188,9 +188,9 @@ def check_operators(nodes: Iterable[torch.fx.Node], module: torch.nn.Module) -> 
     """
     missing: dict[str, torch.fx.Node] = {}
     for node in with_subgraphs(nodes, module):
-        known = str(node.target) in _converters(node) or node.target is operator.getitem
-        known = known or is_size(node) or _is_table(node)
-        if node.op == "call_function" and not known:
+        if node.op != "call_function" or is_size(node) or node.target is operator.getitem:
+            continue
+        if str(node.target) not in _converters(node) and not _is_table(node):
             missing.setdefault(str(node.target), node)
     if missing:
         listed = "; ".join(f"{name}{source_line(node)}" for name, node in missing.items())
@@ -198,6 +198,17 @@ def check_operators(nodes: Iterable[torch.fx.Node], module: torch.nn.Module) -> 
             f"{len(missing)} ATen operator(s) have no converter: {listed}",
             node=next(iter(missing.values())).name,
         )
+
+
+def check_layout(tensor: torch.Tensor, name: str) -> None:
+    """Refuse tensors that are not dense.
+
+    Raises:
+        UnsupportedOperator: Naming the tensor and its layout.
+    """
+    if tensor.layout != torch.strided:
+        kind = str(tensor.layout).removeprefix("torch.")
+        raise UnsupportedOperator(f"a tensor of layout {kind}: only dense ones", tensor=name)
 
 
 def _is_table(node: torch.fx.Node) -> bool:

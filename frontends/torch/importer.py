@@ -18,7 +18,7 @@ from frontends.size_bounds import promise, split_bound
 from frontends.torch.complex_numbers import from_pairs
 from frontends.torch.export_program import export_core_aten
 from frontends.torch.graph_builder import GraphBuilder, part_dtype
-from frontends.torch.graph_walk import GraphWalk, check_operators, live_nodes
+from frontends.torch.graph_walk import GraphWalk, check_layout, check_operators, live_nodes
 from frontends.torch.main_function import build_main
 from frontends.torch.symbolic_shapes import Size, SymbolTable, named_dims
 
@@ -55,11 +55,11 @@ class _Program:
         graph, signature = self.program.graph, self.program.graph_signature
         results = self._results()
         live = live_nodes(graph, [node for _, node in results])
-        check_operators(live, self.program.graph_module)
         values: dict[torch.fx.Node, Any] = {}
         placeholders = [n for n in graph.nodes if n.op == "placeholder"]
         for node, spec in zip(placeholders, signature.input_specs, strict=True):
             values[node] = self._input(node, spec)
+        check_operators(live, self.program.graph_module)
         block = relax.BlockBuilder()
         builder = GraphBuilder(block, self.symbols)
         walk = GraphWalk(builder, values, self.program.graph_module)
@@ -90,7 +90,9 @@ class _Program:
             kept = self.keep_params and node.users and spec.kind != InputKind.CONSTANT_TENSOR
             if written or kept:
                 return self._parameter(self.kept, str(spec.target), fake, not written)
-            return self._weight(spec)
+            weight = self._weight(spec)
+            check_layout(weight, str(spec.target))
+            return weight
         if isinstance(fake, torch.SymInt):
             var = self._parameter(self.inputs, node.name, torch.empty((), dtype=torch.int64))
             self.scalars.append((node, var, self.symbols.size(fake)))
@@ -108,6 +110,7 @@ class _Program:
         fake: torch.Tensor,
         is_parameter: bool = False,
     ) -> relax.Var:
+        check_layout(fake, name)
         shape = self._real_shape(fake)
         self.symbols.define(shape)
         var = relax.Var(_identifier(name), relax.TensorType(shape, part_dtype(fake.dtype)))

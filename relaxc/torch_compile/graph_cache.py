@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import logging
 import os
@@ -106,12 +107,19 @@ def _graph_text(graph: torch.fx.GraphModule) -> str:
     lines = []
     for node, number in numbers.items():
         args = torch.fx.node.map_arg((node.args, dict(node.kwargs)), lambda n: f"%{numbers[n]}")
-        target = node.target if node.op in ("call_function", "get_attr") else node.op
+        target = _target_text(node.target) if node.op in ("call_function", "get_attr") else node.op
         lines.append(f"%{number} = {target}{args}: {_type_text(node.meta.get('val'))}")
     for name, inner in sorted(graph.named_children()):
         if isinstance(inner, torch.fx.GraphModule):
             lines += [f"graph {name}", _graph_text(inner)]
     return "\n".join(lines)
+
+
+def _target_text(target: Any) -> str:
+    """Return the name of an operator; a Python function prints its address, which changes."""
+    if inspect.isfunction(target):
+        return f"{target.__module__}.{target.__qualname__}"
+    return str(target)
 
 
 def _type_text(value: Any) -> str:

@@ -12,7 +12,8 @@ from frontends.torch.registry import converter
 @converter("aten.relu.default")
 def relu(b: GraphBuilder, x: Value) -> relax.Expr:
     """max(x, 0)."""
-    return relax.op.nn.relu(b.tensor(x))
+    value = b.tensor(x)
+    return value if b.dtype.startswith("uint") else relax.op.nn.relu(value)
 
 
 @converter("aten.gelu.default")

@@ -100,6 +100,13 @@ def common_dtype(left: Value, right: Value) -> str:
     return dtype_name(torch.result_type(stand_in(left), stand_in(right)))
 
 
+# TVM writes these with a constant -1, which no unsigned number is.
+_ON_UNSIGNED: dict[str, Callable[[GraphBuilder, relax.Expr], relax.Expr]] = {
+    "neg": lambda b, x: relax.op.subtract(relax.const(0, b.dtype), x),
+    "sign": lambda b, x: b.cast(b.emit(relax.op.not_equal(x, relax.const(0, b.dtype))), b.dtype),
+}
+
+
 def _register_unary(name: str, op: Callable[[relax.Expr], relax.Expr]) -> None:
     @converter(f"aten.{name}.default")
     def convert(b: GraphBuilder, x: Value) -> relax.Expr:
@@ -110,6 +117,8 @@ def _register_unary(name: str, op: Callable[[relax.Expr], relax.Expr]) -> None:
             return relax.op.logical_not(value)
         if name == "sign" and b.dtype == "bool":
             return value
+        if b.dtype.startswith("uint") and name in _ON_UNSIGNED:
+            return _ON_UNSIGNED[name](b, value)
         return op(value)
 
 

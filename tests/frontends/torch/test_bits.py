@@ -31,3 +31,10 @@ def test_bits_of_a_number_and_a_tensor():
         ]
 
     assert_matches_eager(function, torch.tensor([-3, 0, 9]), torch.tensor([True, False]))
+
+
+def test_unsigned_numbers_have_no_negative_ones():
+    def function(u):
+        return [-u, u.sign(), u.relu(), u.abs(), ~u, 5 - u]
+
+    assert_matches_eager(function, torch.tensor([0, 1, 255], dtype=torch.uint8))

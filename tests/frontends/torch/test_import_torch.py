@@ -24,6 +24,21 @@ def test_an_import_prints_no_warning_about_torchs_own_code(recwarn):
     assert not [str(w.message) for w in recwarn if "LeafSpec" in str(w.message)]
 
 
+def test_a_sparse_input_is_named():
+    with pytest.raises(UnsupportedOperator, match=r"layout sparse_coo.*'tensors_0'"):
+        import_torch(Lambda(lambda x: torch.sparse.sum(x)), (torch.eye(2).to_sparse(),))
+
+
+def test_what_cannot_be_exported_names_the_line_of_the_user():
+    def branches(x):
+        if x.sum() > 0:
+            return x
+        return -x
+
+    with pytest.raises(InvalidModel, match=r"test_import_torch.py:\d+: if x.sum\(\) > 0"):
+        import_torch(Lambda(branches), (torch.ones(2),))
+
+
 def test_training_mode_is_refused():
     with pytest.raises(InvalidModel, match=r"training mode.*\.eval\(\)"):
         import_torch(nn.Sequential(nn.Linear(2, 2)), (torch.ones(1, 2),))

@@ -50,3 +50,10 @@ def test_einsum():
     assert_matches_eager(
         lambda x, y: torch.einsum("bik,bkj->bji", x, y), numbers(2, 3, 4), numbers(2, 4, 5)
     )
+
+
+def test_a_bilinear_layer():
+    torch.manual_seed(0)
+    layer = torch.nn.Bilinear(3, 4, 5).eval()
+    model = assert_matches_eager(layer, torch.randn(2, 6, 3), torch.randn(2, 6, 4))
+    assert operators(model)["matmul"]

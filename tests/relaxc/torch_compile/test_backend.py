@@ -380,6 +380,16 @@ def test_a_cached_graph_is_not_imported(tmp_path, monkeypatch):
     assert outcomes() == ["compiled", "cached"]
 
 
+def test_a_key_names_no_address_of_this_process():
+    from relaxc.torch_compile.graph_cache import _graph_text
+
+    graph = torch.fx.Graph()
+    size = graph.placeholder("size")
+    graph.output(graph.call_function(torch.sym_max, (size, 2)))
+    text = _graph_text(torch.fx.GraphModule(torch.nn.Module(), graph))
+    assert "torch.sym_max" in text and "0x" not in text
+
+
 @torch.no_grad()
 def test_branches_are_part_of_the_key(tmp_path):
     def choose(factor):
