@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import onnx
 from onnx import defs
 
+from frontends.errors import InvalidModel
 from frontends.onnx.registry import normalize_domain
 
 
@@ -66,6 +67,8 @@ def schema_function(
                     [kind.SerializeToString() for kind in input_types],
                 )
             )
+            if not body.output:  # attributes or types for which the schema builds nothing
+                raise InvalidModel("its attributes or types contradict each other")
             return instantiate(body, node, schema)
     return None
 

@@ -68,9 +68,12 @@ class GraphBuilder:
         try:
             for node in nodes:
                 inputs = [scope[name] if name else None for name in node.input]
-                for name, value in zip(node.output, self._convert(node, inputs), strict=False):
+                values = self._convert(node, inputs)
+                for place, name in enumerate(node.output):
                     if name:
-                        scope[name] = value
+                        given = place < len(values)
+                        # What an operator leaves out is refused where it is read.
+                        scope[name] = values[place] if given else Value(name, "float32")
         finally:
             self._scope = outer
 

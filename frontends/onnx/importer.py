@@ -25,6 +25,11 @@ from frontends.onnx.value import EmptyOptional, SequenceValue, Value
 from frontends.size_bounds import promise
 from frontends.storage_types import container
 
+# Element types of inputs: of no tensor, or of none that is computed with.
+_REFUSED = frozenset(
+    getattr(onnx.TensorProto, name) for name in ("UNDEFINED", "STRING", "COMPLEX64", "COMPLEX128")
+)
+
 
 @paused_collection()
 def import_onnx(
@@ -132,7 +137,7 @@ def _finish(module: tvm.IRModule) -> tvm.IRModule:
 
 def _dtype(value: onnx.ValueInfoProto, file: str) -> str:
     kind = value.type.tensor_type.elem_type
-    if kind in (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING):
+    if kind in _REFUSED:
         raise UnsupportedOperator(
             "an input of this element type is not supported: "
             + onnx.TensorProto.DataType.Name(kind),
@@ -144,7 +149,7 @@ def _dtype(value: onnx.ValueInfoProto, file: str) -> str:
 
 def _check_output(declared: onnx.ValueInfoProto, result: Value, file: str) -> None:
     kind = declared.type.tensor_type.elem_type
-    if not kind or not declared.type.HasField("tensor_type"):
+    if not kind or not declared.type.HasField("tensor_type") or result.is_unused:
         return
     wanted = str(onnx.helper.tensor_dtype_to_np_dtype(kind))
     if wanted != result.dtype:

@@ -12,6 +12,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from frontends.errors import InvalidModel, UnsupportedOperator
+from frontends.onnx.attribute_ranges import check_ranges
 from frontends.onnx.check_graph import check_graph
 from frontends.onnx.check_tensors import check_tensors
 from frontends.onnx.einsum_equation import check_equations
@@ -56,6 +57,7 @@ def load_model(source: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.Model
     load_external_data(model, folder, name)
     check_tensors(model, name)
     check_equations(model.graph.node, name)
+    check_ranges(model.graph.node, name)
     _check_schema(model, name)
     return model, name
 

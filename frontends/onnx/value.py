@@ -10,7 +10,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from frontends.dims import Dim, as_dim, dtype_of, is_static
+from frontends.dims import Dim, as_dim, dtype_of, is_static, plain_text
 from frontends.errors import InvalidModel, UnsupportedOperator
 from frontends.onnx.ratio import MANTISSA, Ratio
 from frontends.storage_types import is_stored, to_container
@@ -62,7 +62,8 @@ class Value:
         for known in (self.array, self.symbolic):
             if known is not None:
                 return tuple(known.shape)
-        assert self.expr is not None
+        if self.expr is None:
+            raise InvalidModel("the operator does not give this output here", tensor=self.name)
         return tuple(as_dim(dim) for dim in self.expr.ty.shape.values)
 
     @property
@@ -103,7 +104,9 @@ class Value:
 
     def describe(self) -> str:
         """Return name, dtype and shape for an error message."""
-        shape = ", ".join(str(dim) for dim in self.shape)
+        if self.is_unused:
+            return f"{self.name}: not given"
+        shape = ", ".join(plain_text(str(dim)) for dim in self.shape)
         kind = "constant " if self.array is not None else ""
         return f"{self.name}: {kind}{self.dtype}[{shape}]"
 
@@ -177,7 +180,13 @@ def relax_constant(array: np.ndarray) -> relax.Expr:
     """Return a Relax constant of the array's own dtype (relax.const narrows 64-bit by default).
 
     Elements of a type that is only stored are given in their container.
+
+    Raises:
+        UnsupportedOperator: If the elements are strings or complex numbers.
     """
+    if array.dtype.kind in "cOSU":
+        kind = "complex numbers" if array.dtype.kind == "c" else "strings"
+        raise UnsupportedOperator(f"tensors of {kind} are not supported")
     dense = np.ascontiguousarray(to_container(array)).reshape(array.shape)
     return relax.const(tvm.runtime.tensor(dense))
 

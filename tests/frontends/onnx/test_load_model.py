@@ -145,3 +145,26 @@ def test_given_model_is_not_modified() -> None:
     before = model.SerializeToString(deterministic=True)
     load_model(model)
     assert model.SerializeToString(deterministic=True) == before
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "attributes"),
+    [
+        ("LayerNormalization", ["x", "x"], {"axis": 2**31}),
+        ("GatherND", ["x", "i"], {"batch_dims": -100}),
+        ("Split", ["x"], {"num_outputs": 2**31}),
+    ],
+)
+def test_numbers_of_axes_and_outputs_that_end_shape_inference(
+    op: str, inputs: list[str], attributes: dict[str, int]
+) -> None:
+    """onnx's inference ends the process on these, or takes 16 GiB: it must not see them."""
+    model = make_model(
+        [helper.make_node(op, inputs, ["y"], **attributes)],
+        {"x": ("float32", [3, 4]), "i": ("int64", [2, 2])},
+        ["y"],
+        opset=18,
+    )
+    (name,) = attributes
+    with pytest.raises(InvalidModel, match=f"attribute {name} is .* out of range"):
+        load_model(model)

@@ -452,3 +452,42 @@ def test_numbers_and_counts_that_contradict(node: Any, constants: dict, text: st
     made.graph.output[0].type.Clear()
     with pytest.raises(InvalidModel, match=text):
         import_onnx(made)
+
+
+@pytest.mark.parametrize("kind", ["COMPLEX64", "COMPLEX128"])
+def test_an_input_of_complex_numbers_is_refused(kind: str) -> None:
+    made = make_model([helper.make_node("Identity", ["x"], ["y"])], {"x": ("float32", [2])}, ["y"])
+    for tensor in (*made.graph.input, *made.graph.output):
+        tensor.type.tensor_type.elem_type = TensorProto.DataType.Value(kind)
+    with pytest.raises(UnsupportedOperator, match=kind):
+        import_onnx(made)
+
+
+@pytest.mark.parametrize("result", ["z", "unknown"])
+def test_an_output_that_nothing_gives_is_refused_where_it_is_read(result: str) -> None:
+    """An operator without a schema is asked for an output that it does not have."""
+    made = make_model(
+        [
+            helper.make_node("FastGelu", ["x"], ["y", "unknown"], domain="com.microsoft"),
+            helper.make_node("Add", ["y", "unknown"], ["z"]),
+        ][: 1 + (result == "z")],
+        {"x": ("float32", [2, 3])},
+        [result],
+        domains={"com.microsoft": 1},
+    )
+    with pytest.raises(InvalidModel, match="not give"):
+        import_onnx(made)
+
+
+def test_a_function_body_that_its_schema_cannot_build_is_refused() -> None:
+    shapes = {"q": [2, 4, 32], "k": [2, 4, 32], "v": [2, 4, 32]}
+    made = make_model(
+        [helper.make_node("LinearAttention", [*shapes], ["y", "z"], "attends",
+                          q_num_heads=4, kv_num_heads=2**31 - 1)],
+        {name: ("float32", shape) for name, shape in shapes.items()},
+        ["y", "z"],
+        opset=27,
+    )  # fmt: skip
+    with pytest.raises(InvalidModel, match="contradict") as caught:
+        import_onnx(made)
+    assert caught.value.node == "attends"
