@@ -139,6 +139,23 @@ def _has_schema(name: str, opset: int) -> bool:
         return True  # newer than the opset: the checker says so
 
 
+def _check_functions_of_other_versions(skeleton: onnx.ModelProto) -> None:
+    """Check functions that import other opsets than the model, and take them out of it.
+
+    A function's operators mean what its own opsets say. onnx's checker refuses it in a model of
+    another one where the operator has changed since, ONNX Runtime does not.
+    """
+    versions = {normalize_domain(opset.domain): opset.version for opset in skeleton.opset_import}
+    for place, function in reversed(list(enumerate(skeleton.functions))):
+        own = {normalize_domain(opset.domain): opset.version for opset in function.opset_import}
+        if all(versions.get(domain, version) == version for domain, version in own.items()):
+            continue
+        context = onnx.checker.C.CheckerContext()
+        context.ir_version, context.opset_imports = skeleton.ir_version, own
+        onnx.checker.check_function(function, context, onnx.checker.C.LexicalScopeContext())
+        del skeleton.functions[place]
+
+
 def _check_schema(model: onnx.ModelProto, file: str) -> None:
     """Run onnx's checker and type inference on the model without its weights.
 
@@ -167,6 +184,7 @@ def _check_schema(model: onnx.ModelProto, file: str) -> None:
     )
     _move_foreign(skeleton)
     try:
+        _check_functions_of_other_versions(skeleton)
         onnx.checker.check_model(skeleton)
     except Exception as error:  # noqa: BLE001 - ValidationError, and whatever its C++ throws
         raise InvalidModel(

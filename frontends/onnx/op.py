@@ -156,9 +156,11 @@ class Op:
     def as_shape(self, x: relax.Expr, dims: Sequence[Dim]) -> relax.Expr:
         """State the shape of a bound tensor where its symbolic sizes differ from `dims`."""
         have = dims_of(x)
-        for a, b in zip(have, dims, strict=True):
-            if is_static(a) and is_static(b) and a != b:
-                raise InvalidModel(f"a tensor of shape {have} where {list(dims)} is needed")
+        fits = len(have) == len(dims) and not any(
+            is_static(a) and is_static(b) and a != b for a, b in zip(have, dims, strict=True)
+        )
+        if not fits:
+            raise InvalidModel(f"a tensor of shape {have} where {list(dims)} is needed")
         return self.builder.sizes.stated(x, dims, self.title)
 
     def state(self, place: int, dims: Sequence[Dim]) -> None:

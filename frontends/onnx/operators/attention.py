@@ -12,7 +12,7 @@ from tvm.relax import op as R
 
 from frontends.computations import attention as computation
 from frontends.computations.rotary import rotate
-from frontends.dims import Dim, dtype_of, is_static
+from frontends.dims import Dim, all_static, dtype_of, is_static
 from frontends.errors import InvalidModel
 from frontends.onnx.indices import at_most, checked
 from frontends.onnx.op import Op, normalize_axis
@@ -35,7 +35,9 @@ def attention(op: Op) -> Any:
         width = shape_of(v)[3]
         v = op.emit(R.concat([op.x(5), op.as_shape(v, [*op.shape(5)[:2], fresh, width])], 2))
     groups, keys, width = shape_of(k)[1], shape_of(k)[2], shape_of(v)[3]
-    if heads % groups:
+    if not all_static([heads, groups, size]):
+        raise op.unsupported("a symbolic number or size of heads")
+    if not groups or heads % groups:
         raise InvalidModel(f"{heads} query heads are no multiple of {groups} key heads")
     k = op.as_shape(k, [batch, groups, keys, size])
     v = op.as_shape(v, [batch, groups, keys, width])

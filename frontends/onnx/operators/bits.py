@@ -9,7 +9,8 @@ import onnx
 from tvm import relax, te, tirx
 
 from frontends.computations.remainder import remainder, shift
-from frontends.onnx.op import Op
+from frontends.errors import InvalidModel
+from frontends.onnx.op import Op, numpy_dtype
 from frontends.onnx.operators.elementwise import operands
 from frontends.onnx.registry import converter
 from frontends.onnx.value import Value
@@ -55,6 +56,8 @@ def bit_cast(op: Op) -> Value | relax.Expr:
     """Read the bits of each element as a type of the same width."""
     wanted = str(onnx.helper.tensor_dtype_to_np_dtype(op.attr("to")))
     have, want = container(op.dtype()), container(wanted)
+    if numpy_dtype(have).itemsize != numpy_dtype(want).itemsize:
+        raise InvalidModel(f"the bits of {op.dtype()} are no {wanted}: their widths differ")
 
     def element(value: Any) -> Any:
         bits = value.astype("uint8") if have == "bool" else value

@@ -211,6 +211,8 @@ def group_norm_by_group(op: Op) -> relax.Expr:
 def group_norm_by_channel(op: Op) -> relax.Expr:
     """Normalize groups of channels; scale and bias have one element a channel (opset 21 on)."""
     groups, dtype = op.count("num_groups"), op.dtype()
+    for place in (1, 2):
+        op.state(place, [op.shape()[1]])
     # Relax's operator takes no bfloat16.
     wide = accumulator(dtype) if dtype == "bfloat16" else dtype
     x, scale, bias = (_cast(op, op.x(place), wide) for place in range(3))

@@ -158,6 +158,9 @@ class _Inputs:
     def layer(self, cell: Cell) -> Layer:
         """Return the tensors, whose sizes are stated to agree where they are symbolic."""
         op, directions = self.op, len(cell.reverse)
+        for name, tensor in (("X", self.x), ("W", self.w), ("R", self.r)):
+            if len(dims_of(tensor)) != 3:
+                raise InvalidModel(f"{name} has rank {len(dims_of(tensor))}, not 3")
         first, second, inputs = dims_of(self.x)
         inputs = known_one([inputs, dims_of(self.w)[2]])
         hidden = known_one([dims_of(self.r)[2], op.attr("hidden_size", dims_of(self.r)[2])])

@@ -272,6 +272,24 @@ def test_local_function_with_attribute_reference() -> None:
     np.testing.assert_allclose(result, [-1, -0.25, 0, 2])
 
 
+def test_a_local_function_of_another_opset_than_the_model() -> None:
+    """Softmax of opset 11 flattens what lies behind its axis, that of opset 13 does not."""
+    body = [helper.make_node("Softmax", ["a"], ["b"], axis=1)]
+    opsets = [helper.make_opsetid("", 11)]
+    model = make_model(
+        [helper.make_node("Old", ["x"], ["y"], domain="local")],
+        {"x": ("float32", [1, 2, 2])},
+        ["y"],
+        domains={"local": 1},
+    )
+    model.functions.append(helper.make_function("local", "Old", ["a"], ["b"], body, opsets))
+    (result,) = run_imported(model, {"x": np.zeros((1, 2, 2), "float32")})
+    np.testing.assert_allclose(result, np.full((1, 2, 2), 0.25))
+    model.functions[0].node[0].op_type = "Softmacs"
+    with pytest.raises((InvalidModel, UnsupportedOperator), match="Softmacs"):
+        import_onnx(model)
+
+
 def test_schema_function_is_expanded_where_no_converter_exists() -> None:
     from frontends.onnx.registry import find_converter
 

@@ -491,3 +491,25 @@ def test_a_function_body_that_its_schema_cannot_build_is_refused() -> None:
     with pytest.raises(InvalidModel, match="contradict") as caught:
         import_onnx(made)
     assert caught.value.node == "attends"
+
+
+def test_weights_of_a_wrong_rank_are_named() -> None:
+    shapes = {"x": [4, 2, 3], "w": [1, 9, 3], "r": [1, 9]}
+    made = make_model(
+        [helper.make_node("GRU", [*shapes], ["y"], hidden_size=3)],
+        {name: ("float32", shape) for name, shape in shapes.items()},
+        ["y"],
+    )
+    with pytest.raises(InvalidModel, match="rank"):
+        import_onnx(made)
+
+
+def test_heads_of_symbolic_number_are_refused() -> None:
+    made = make_model(
+        [helper.make_node("Attention", ["q", "k", "k"], ["y"])],
+        {"q": ("float32", [2, "heads", 1, 8]), "k": ("float32", [2, 2, 8, 8])},
+        ["y"],
+        opset=23,
+    )
+    with pytest.raises(UnsupportedOperator, match="number or size of heads"):
+        import_onnx(made)
