@@ -80,7 +80,9 @@ class DimArithmetic:
         return self._divided(tirx.floormod, left, right)
 
     def _divided(self, divide: Callable[[Any, Any], Any], left: Dim, right: Dim) -> Dim:
-        """Divide by what may turn out to be zero, which would end the process: by 1 then."""
+        """Divide by what is or may turn out to be zero, which would end the process: by 1 then."""
+        if is_static(right) and right == 0:
+            return self.simplify(left)
         result = self.simplify(divide(prim(left), prim(right)))
         if is_static(right) or not _divides_by_a_symbol(result):
             return result

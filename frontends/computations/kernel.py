@@ -16,6 +16,8 @@ from tvm.ir import StringImm
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
+from frontends.dims import as_dim, is_static
+
 Shape = Sequence[Any]
 Body = Callable[[list[Any], list[Any]], None]
 
@@ -40,7 +42,7 @@ def kernel(
     def build(ins: list[Any], outs: list[Any]) -> Any:
         with IRBuilder() as builder:
             with T.attr(0, "statements", StringImm(name)):  # one parent for several statements
-                body([T.buffer_proxy(b) for b in ins], [T.buffer_proxy(b) for b in outs])
+                body([_array(b) for b in ins], [_array(b) for b in outs])
             return builder.get()
 
     result = te.extern(
@@ -51,6 +53,32 @@ def kernel(
         name=name,
     )
     return list(result) if isinstance(result, list | tuple | tvm.ir.Array) else [result]
+
+
+class _Empty:
+    """An array without elements: a flat index into it would be divided by its sizes, by 0."""
+
+    def __init__(self, array: Any, rank: int) -> None:
+        self._array, self._rank = array, rank
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._array, name)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._array[self._full(place)]
+
+    def __setitem__(self, place: Any, value: Any) -> None:
+        self._array[self._full(place)] = value
+
+    def _full(self, place: Any) -> Any:
+        return place if isinstance(place, tuple) else (0,) * self._rank
+
+
+def _array(buffer: Any) -> Any:
+    """Return what a kernel's body reads and writes a buffer through."""
+    proxy = T.buffer_proxy(buffer)
+    empty = any(is_static(dim) and dim == 0 for dim in map(as_dim, buffer.shape))
+    return _Empty(proxy, len(buffer.shape)) if empty else proxy
 
 
 class Scalar:
@@ -82,6 +110,16 @@ def as_dtype(value: Any, dtype: str) -> Any:
 def index(value: Any) -> Any:
     """Return a number or an expression as int64 expression."""
     return as_dtype(value, "int64")
+
+
+def divided(place: Any, size: Any) -> tuple[Any, Any]:
+    """Return quotient and remainder of a flat index by an axis's size.
+
+    By 1 where the axis is known to have no elements: what would be divided never runs.
+    """
+    divisor = as_dim(size)
+    divisor = index(1) if is_static(divisor) and divisor == 0 else index(size)
+    return tirx.floordiv(place, divisor), tirx.floormod(place, divisor)
 
 
 def product(dims: Sequence[Any]) -> Any:

@@ -7,7 +7,16 @@ from typing import Any
 from tvm import te, tirx
 from tvm.script.ir_builder import tirx as T
 
-from frontends.computations.kernel import Scalar, as_dtype, index, kernel, parallel, serial, when
+from frontends.computations.kernel import (
+    Scalar,
+    as_dtype,
+    divided,
+    index,
+    kernel,
+    parallel,
+    serial,
+    when,
+)
 from frontends.computations.sort import merge_sort, precedes
 
 
@@ -44,7 +53,7 @@ def suppress(
         corners, score, most, overlap = ins[:4]
         chosen, number, total = outs
         with parallel(images * classes) as row:
-            b, c = tirx.floordiv(row, classes), tirx.floormod(row, classes)
+            b, c = divided(row, classes)
             merge_sort(
                 n,
                 lambda side, j: (side, b, c, j),

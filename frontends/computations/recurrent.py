@@ -15,6 +15,7 @@ import tvm
 from tvm import relax
 from tvm.relax import op as R
 
+from frontends.computations.exact_reshape import exact_reshape
 from frontends.computations.gate_activation import Activation
 from frontends.computations.recurrent_cell import Cell, Operands
 from frontends.computations.recurrent_kernel import recurrent_kernel
@@ -176,7 +177,7 @@ class _Packer:
         return self.emitter.emit(R.concat([split, zeros], axis + 1))
 
     def _reshape(self, x: relax.Expr, shape: Sequence[Any]) -> relax.Expr:
-        return self.emitter.emit(R.reshape(x, relax.ShapeExpr(list(shape))))
+        return self.emitter.emit(exact_reshape(x, relax.ShapeExpr(list(shape))))
 
     def _zeros(self, shape: Sequence[int]) -> relax.Expr:
         return relax.const(tvm.runtime.tensor(np.zeros(shape, self.dtype)))

@@ -6,7 +6,16 @@ from typing import Any
 
 from tvm import te, tirx
 
-from frontends.computations.kernel import Scalar, as_dtype, index, kernel, parallel, serial, when
+from frontends.computations.kernel import (
+    Scalar,
+    as_dtype,
+    divided,
+    index,
+    kernel,
+    parallel,
+    serial,
+    when,
+)
 
 
 def roi_align(
@@ -161,7 +170,7 @@ def roi_max_pool(
     def body(ins: list[Any], outs: list[Any]) -> None:
         data, boxes, owner = ins
         with parallel(regions * channels) as flat:
-            r, c = tirx.floordiv(flat, channels), tirx.floormod(flat, channels)
+            r, c = divided(flat, channels)
             image = owner[r]
             with serial(output[0]) as ph, serial(output[1]) as pw:
                 ends = []

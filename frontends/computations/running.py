@@ -7,7 +7,16 @@ from typing import Any
 
 from tvm import te, tirx
 
-from frontends.computations.kernel import Scalar, as_dtype, index, kernel, parallel, serial, when
+from frontends.computations.kernel import (
+    Scalar,
+    as_dtype,
+    divided,
+    index,
+    kernel,
+    parallel,
+    serial,
+    when,
+)
 from frontends.computations.not_a_number import is_nan
 from frontends.computations.sample_points import wide_float
 
@@ -28,7 +37,7 @@ def running_extremum(x: te.Tensor, *, greatest: bool) -> list[te.Tensor]:
 
     def body(ins: list[Any], outs: list[Any]) -> None:
         with parallel(outer * inner) as row:
-            o, i = tirx.floordiv(row, inner), tirx.floormod(row, inner)
+            o, i = divided(row, inner)
             best = Scalar(index(0))
             with serial(n) as j:
                 new, old = as_dtype(ins[0][o, j, i], wide), as_dtype(ins[0][o, best(), i], wide)
@@ -56,7 +65,7 @@ def running_logsumexp(x: te.Tensor) -> te.Tensor:
 
     def body(ins: list[Any], outs: list[Any]) -> None:
         with parallel(outer * inner) as row:
-            o, i = tirx.floordiv(row, inner), tirx.floormod(row, inner)
+            o, i = divided(row, inner)
             top, total = Scalar(-math.inf, wide), Scalar(0.0, wide)
             with serial(n) as j:
                 value = Scalar(as_dtype(ins[0][o, j, i], wide), wide)

@@ -7,7 +7,16 @@ from typing import Any
 
 from tvm import te, tirx
 
-from frontends.computations.kernel import Scalar, as_dtype, index, kernel, parallel, product, serial
+from frontends.computations.kernel import (
+    Scalar,
+    as_dtype,
+    divided,
+    index,
+    kernel,
+    parallel,
+    product,
+    serial,
+)
 
 
 def cumulate(
@@ -42,7 +51,8 @@ def cumulate(
             number = tirx.Select(number < 0, number + len(dims), number)
             n, inner = _split(dims, number)
         with parallel(_rows(dims, axis, n)) as row:
-            start = tirx.floordiv(row, inner) * n * inner + tirx.floormod(row, inner)
+            outer, offset = divided(row, inner)
+            start = outer * n * inner + offset
             total = Scalar(1 if multiply else 0, wide)
             with serial(n) as step:
                 place = start + (n - 1 - step if reverse else step) * inner

@@ -12,6 +12,7 @@ from tvm import te, tirx
 
 from frontends.computations.kernel import (
     Scalar,
+    divided,
     index,
     kernel,
     parallel,
@@ -63,9 +64,7 @@ def scatter_elements(
         with parallel(product([indices.shape[other] for other in others])) as line:
             rest, at = line, [index(0)] * rank
             for other in reversed(others):
-                size = index(indices.shape[other])
-                at[other] = tirx.floormod(rest, size)
-                rest = tirx.floordiv(rest, size)
+                rest, at[other] = divided(rest, indices.shape[other])
             with serial(indices.shape[axis]) as step:
                 here = tuple([*at[:axis], step, *at[axis + 1 :]])
                 place = Scalar(places[here])

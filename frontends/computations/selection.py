@@ -7,7 +7,16 @@ from typing import Any
 
 from tvm import te, tirx
 
-from frontends.computations.kernel import Scalar, as_dtype, index, kernel, product, serial, when
+from frontends.computations.kernel import (
+    Scalar,
+    as_dtype,
+    divided,
+    index,
+    kernel,
+    product,
+    serial,
+    when,
+)
 
 
 def count_nonzero(x: te.Tensor, limit: Any = None) -> te.Tensor:
@@ -46,9 +55,9 @@ def nonzero(x: te.Tensor, count: Any, dims: Sequence[Any]) -> te.Tensor:
             with when(tirx.all(found() < count, _is_nonzero(ins[0][place]))):
                 rest = place
                 for axis in range(len(dims) - 1, -1, -1):
-                    size = index(dims[axis])
-                    outs[0][axis, found()] = tirx.floormod(rest, size) if axis else rest
-                    rest = tirx.floordiv(rest, size)
+                    quotient, remainder = divided(rest, dims[axis])
+                    outs[0][axis, found()] = remainder if axis else rest
+                    rest = quotient
                 found.set(found() + 1)
 
     return kernel([x], [((len(dims), count), "int64")], body, "nonzero")[0]

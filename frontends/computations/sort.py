@@ -12,7 +12,16 @@ from typing import Any
 from tvm import te, tirx
 from tvm.script.ir_builder import tirx as T
 
-from frontends.computations.kernel import Scalar, Shape, index, kernel, parallel, serial, when
+from frontends.computations.kernel import (
+    Scalar,
+    Shape,
+    divided,
+    index,
+    kernel,
+    parallel,
+    serial,
+    when,
+)
 
 # Up to this k keeping the best k in order costs less than sorting everything.
 MAX_INSERTION = 32
@@ -53,7 +62,7 @@ def argsort(x: te.Tensor, *, descending: bool) -> te.Tensor:
 def _sort_row(data: Any, order: Any, row: Any, descending: bool) -> None:
     """Sort row `row` of (outer, n, inner) data."""
     _, n, inner = data.shape
-    o, i = tirx.floordiv(row, inner), tirx.floormod(row, inner)
+    o, i = divided(row, inner)
     merge_sort(
         n,
         lambda side, j: (side, o, j, i),
@@ -123,7 +132,7 @@ def top_k(x: te.Tensor, k: Any, *, largest: bool) -> list[te.Tensor]:
     def body(ins: list[Any], outs: list[Any]) -> None:
         data, (values, places, *order) = ins[0], outs
         with parallel(outer * inner) as row:
-            o, i = tirx.floordiv(row, inner), tirx.floormod(row, inner)
+            o, i = divided(row, inner)
             if few:
                 _select_row(data, places, row, k, largest)
             else:
@@ -143,7 +152,7 @@ def top_k(x: te.Tensor, k: Any, *, largest: bool) -> list[te.Tensor]:
 def _select_row(data: Any, best: Any, row: Any, k: int, descending: bool) -> None:
     """Keep the best k so far in order; most elements fail against the last of them."""
     _, n, inner = data.shape
-    o, i = tirx.floordiv(row, inner), tirx.floormod(row, inner)
+    o, i = divided(row, inner)
     with serial(n) as j:
         slot = Scalar(tirx.min(j, index(k)))
         searching = Scalar(slot() > 0, "bool")

@@ -7,7 +7,7 @@ from typing import Any
 from tvm import te, tirx
 from tvm.script.ir_builder import tirx as T
 
-from frontends.computations.kernel import Scalar, index, kernel, serial, when
+from frontends.computations.kernel import Scalar, divided, index, kernel, serial, when
 from frontends.computations.sort import merge_sort, precedes
 
 
@@ -34,7 +34,7 @@ def group_equal(x: te.Tensor) -> list[te.Tensor]:
             state.set(0)
             at.set(0)
             with T.While(tirx.all(state() == 0, at() < outer * inner)):
-                o, i = tirx.floordiv(at(), inner), tirx.floormod(at(), inner)
+                o, i = divided(at(), inner)
                 with when(precedes(data[o, a, i], data[o, b, i])):
                     state.set(1)
                 with when(precedes(data[o, b, i], data[o, a, i])):

@@ -10,6 +10,7 @@ from tvm import te, tirx
 from frontends.computations.kernel import (
     Scalar,
     as_dtype,
+    divided,
     index,
     kernel,
     parallel,
@@ -43,8 +44,9 @@ def max_unpool(
             moved, scale = Scalar(index(0)), Scalar(index(1))
             fits = Scalar(tirx.all(rest() >= 0, rest() < product(sizes)), "bool")
             for size, limit in zip(reversed(sizes), reversed(target), strict=True):
-                along = Scalar(tirx.floormod(rest(), size))
-                rest.set(tirx.floordiv(rest(), size))
+                quotient, remainder = divided(rest(), size)
+                along = Scalar(remainder)
+                rest.set(quotient)
                 moved.set(moved() + along() * scale())
                 scale.set(scale() * limit)
                 fits.set(tirx.all(fits(), along() < limit))

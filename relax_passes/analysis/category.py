@@ -13,7 +13,7 @@ from enum import IntEnum
 import tvm_ffi
 from tvm.ir import TensorLoad
 from tvm.s_tir import SBlock
-from tvm.tirx import BufferStore, IterVar, PrimFunc, Var, While
+from tvm.tirx import BufferStore, IntImm, IterVar, PrimFunc, Var, While
 
 from tir_schedules.variables import uses
 
@@ -53,9 +53,18 @@ def categorize(func: PrimFunc) -> Verdict:
     if not blocks:
         return Verdict(Category.OPAQUE, "", ())
     verdicts = [_categorize_block(block) for block in blocks]
-    if _has_type(func, While):
+    if _has_type(func, While) or _is_extern(func):
         return Verdict(Category.OPAQUE, blocks[0].name_hint, verdicts[0].accesses)
     return max(verdicts, key=lambda verdict: verdict.category)
+
+
+def _is_extern(func: PrimFunc) -> bool:
+    """Tell whether its statements were written by hand (`te.extern`), which nothing fuses with.
+
+    They take buffers at any offset. Where a tensor is empty nothing else gives them away.
+    """
+    buffers = (param for param in func.params if hasattr(param, "shape"))
+    return any(not isinstance(buffer.elem_offset, IntImm) for buffer in buffers)
 
 
 def compute_blocks(func: PrimFunc) -> list[SBlock]:

@@ -156,7 +156,10 @@ def _squeeze(op: Op, axes: list[int] | None) -> relax.Expr:
 @converter("Unsqueeze", since=1)
 def unsqueeze_attribute(op: Op) -> relax.Expr:
     """Insert axes of size 1, listed by an attribute (opset 1 to 12)."""
-    return _unsqueeze(op, op.attr("axes"))
+    axes = op.attr("axes")
+    if axes is None:
+        raise InvalidModel("attribute axes is missing")
+    return _unsqueeze(op, axes)
 
 
 @converter("Unsqueeze", since=13)
@@ -318,7 +321,9 @@ def _tile(op: Op, repeats: list[Dim]) -> relax.Expr:
         dims = [size * count for size, count in zip(x.shape, counts, strict=True)]
         return te.compute(
             dims,
-            lambda *i: x(*(tirx.floormod(p, s) for p, s in zip(i, x.shape, strict=True))),
+            lambda *i: x(
+                *(tirx.floormod(p, tirx.max(s, 1)) for p, s in zip(i, x.shape, strict=True))
+            ),
             name="tile",
         )
 

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
+import relaxc
+from frontends.onnx import import_onnx
 from tests.frontends.onnx.compiled import check_node, node_model, run_compiled
 from tests.frontends.onnx.run_model import make_model
 
@@ -136,3 +138,42 @@ def test_nothing_has_no_distinct_elements() -> None:
     inputs = [_empty(0, 3)]
     found = run_compiled(node_model("Unique", inputs, 4), inputs)
     assert [part.shape for part in found] == [(0,)] * 4
+
+
+def test_kernels_over_nothing() -> None:
+    """Kernels that count elements through all axes divide by none of the sizes that are 0."""
+    ints = {"columns": (1, 0), "places": (0, 3), "tuples": (0, 2)}
+    feeds = {
+        "x": _empty(0, 3),
+        "full": np.ones((3, 3), "float32"),
+        **{name: _empty(*shape, dtype="int64") for name, shape in ints.items()},
+        "repeats": np.asarray([2, 2], "int64"),
+    }
+    nodes = [
+        helper.make_node("Gather", ["full", "columns"], ["a"], axis=1),
+        helper.make_node("GatherElements", ["x", "places"], ["b"], axis=1),
+        helper.make_node("GatherND", ["full", "tuples"], ["c"]),
+        helper.make_node("ScatterElements", ["x", "places", "x"], ["d"], axis=1),
+        helper.make_node("NonZero", ["x"], ["e"]),
+        helper.make_node("Unique", ["x"], ["f"], axis=0),
+        helper.make_node("Tile", ["x", "repeats"], ["g"]),
+        helper.make_node("TopK", ["x", "two"], ["h", "i"]),
+        helper.make_node("CumSum", ["x", "one"], ["j"]),
+    ]
+    shapes = [(3, 1, 0), (0, 3), (0,), (0, 3), (2, 0), (0, 3), (0, 6), (0, 2), (0, 2), (0, 3)]
+    model = make_model(
+        nodes,
+        {name: (array.dtype, array.shape) for name, array in feeds.items()},
+        list("abcdefghij"),
+        {"two": np.asarray([2]), "one": np.asarray(1)},
+        output_types={"e": TensorProto.INT64, "i": TensorProto.INT64},
+    )
+    results = relaxc.compile(model, threads=1, progress=False)(**feeds)
+    assert [result.shape for result in results] == shapes
+
+
+def test_a_recurrent_layer_over_an_empty_batch() -> None:
+    weights = {"w": np.ones((1, 9, 2), "float32"), "r": np.ones((1, 9, 3), "float32")}
+    node = helper.make_node("GRU", ["x", "w", "r"], ["y", "h"], hidden_size=3)
+    model = make_model([node], {"x": ("float32", (1, 0, 2))}, ["y", "h"], weights)
+    assert [spec.shape for spec in import_onnx(model).outputs] == [(1, 1, 0, 3), (1, 0, 3)]

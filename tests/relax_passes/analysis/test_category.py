@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from tvm import relax, tirx
+from tvm import relax, te, tirx
 from tvm.script import tirx as T
 
+from frontends.computations.checked_indices import checked_indices
 from relax_passes.analysis.category import Category, Verdict, categorize
 from relax_passes.fuse_operators import fuse_operators
 from tests.relax_passes.lowered_modules import llvm_context, lowered
@@ -169,6 +170,13 @@ def test_store_that_misses_the_blocks_own_point_is_opaque():
                 y[vi + 1] = x[vi]
 
     assert categorize(shifted).category == Category.OPAQUE
+
+
+@pytest.mark.parametrize("rows", [0, 2])
+def test_statements_written_by_hand_are_opaque_also_over_nothing(rows: int):
+    indices = te.placeholder((rows, 3), "int64", name="indices")
+    func = te.create_prim_func([indices, checked_indices(indices, [4] * 3, "out of range")])
+    assert categorize(func).category == Category.OPAQUE
 
 
 def test_fused_kernel_has_its_greatest_category():
