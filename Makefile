@@ -37,6 +37,7 @@ models-torch: $(VENV)/.installed-test
 
 fuzz: $(VENV)/.installed-test
 	$(PY) -m tests.fuzz
+	$(PY) -m tests.fuzz --cases
 	$(PY) -m tests.fuzz.pack_buffers
 	$(PY) -m tests.fuzz.graphs
 
