@@ -13,6 +13,7 @@ from relax_passes.analysis.attention_operands import NotAttentionError, Sizes
 from relax_passes.analysis.attention_pattern import HIDDEN, Mask
 from relax_passes.analysis.definitions import dimensions, equal_shapes, equal_sizes
 from relax_passes.constant_values import array_of, constant_from
+from relax_passes.lowering.rule import dtype_of
 
 Emit = Callable[[relax.Expr], relax.Expr]
 _ONE = tvm.tirx.IntImm("int64", 1)
@@ -121,6 +122,8 @@ def _variable(
     if not equal_shapes(own, shape):
         value = emit(R.reshape(value, relax.ShapeExpr(shape)))
     if mask.hides is None:
+        if dtype_of(value) != "float32":
+            value = emit(R.astype(value, "float32"))
         if mask.amount != 1.0:
             value = emit(R.multiply(value, relax.const(mask.amount, "float32")))
         return value

@@ -27,7 +27,7 @@ from relax_passes.analysis.definitions import (
 from relax_passes.attention_bias import bias_and_causality
 from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.emit_as import emit_as
-from relax_passes.lowering.rule import has_no_elements
+from relax_passes.lowering.rule import dtype_of, has_no_elements
 from relax_passes.pass_base import PassContext, PassLog, graph_pass
 from relax_passes.rewrite_functions import rewrite_functions
 
@@ -37,10 +37,14 @@ _HEADS_INWARD = [0, 2, 1, 3]
 
 @graph_pass(name=NAME, phase="raise")
 def raise_attention(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool]:
-    """Raise attention in float32, masked, causal or grouped, to R.nn.attention (on a CPU)."""
-    if ctx.machine.kind != "llvm":  # other targets have no attention kernel to raise to
+    """Raise attention, masked, causal or grouped, to R.nn.attention.
+
+    On a CPU it is in float32; a GPU computes it of half-precision operands, too.
+    """
+    on_gpu = ctx.machine.gpu is not None
+    if ctx.machine.kind != "llvm" and not on_gpu:  # no attention kernel to raise to
         return mod, False
-    rewriter = _Raise(mod, ctx.log)
+    rewriter = _Raise(mod, ctx.log, half=on_gpu)
     rewrite_functions(rewriter, mod, rewriter.read)
     if not rewriter.count:
         return mod, False
@@ -50,15 +54,16 @@ def raise_attention(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, 
 
 @mutator
 class _Raise(PyExprMutator):
-    def __init__(self, mod: tvm.IRModule, log: PassLog) -> None:
+    def __init__(self, mod: tvm.IRModule, log: PassLog, half: bool) -> None:
         super().__init__(mod)
         self.log = log
+        self.half = half
         self.count = 0
         self.pattern: AttentionPattern | None = None
 
     def read(self, func: relax.Function) -> None:
         """Look at a function whose attentions are to be raised."""
-        self.pattern = AttentionPattern(Definitions(func))
+        self.pattern = AttentionPattern(Definitions(func), self.half)
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         var, value = binding.var, binding.value
@@ -102,6 +107,8 @@ class _Raise(PyExprMutator):
             causal,
         )
         result = R.permute_dims(emit(attended), _HEADS_INWARD)
+        if dtype_of(found.q.value) != dtype_of(call):
+            result = R.astype(emit(result), dtype_of(call))
         wanted = dimensions(call) or []
         if equal_shapes(wanted, [batch, heads, rows, width]):
             return result

@@ -4,7 +4,8 @@
 
 Exporters write the scale before or after the first product, or its root on both operands; they add
 masks of any shape that broadcasts, or choose between a score and a lowest number; they guard the
-result of softmax against rows that see no key. Vaswani et al.: Attention Is All You Need, 2017.
+result of softmax against rows that see no key. In half precision they round scores and weights,
+which one kernel need not. Vaswani et al.: Attention Is All You Need, 2017.
 """
 
 from __future__ import annotations
@@ -31,10 +32,11 @@ from relax_passes.analysis.definitions import (
     operator_name,
     scalar,
 )
-from relax_passes.lowering.rule import is_float32
+from relax_passes.lowering.rule import dtype_of, is_float32
 
 # Exporters write at most this many operators between the softmax and each product.
 _DEPTH = 8
+_HALVES = ("float16", "bfloat16")
 # No finite score reaches this, so that adding a smaller number hides a key as -inf does.
 HIDDEN = -1e30
 
@@ -74,6 +76,7 @@ class _Walk:
     hidden: list[relax.Expr] = field(default_factory=list)  # conditions under which keys are hidden
     factor: float = 1.0
     guard: tvm.ir.Call | None = None
+    roundings: int = 0  # to half precision, and back
 
     def read(self, value: relax.Expr) -> None:
         """Count one read of `value`."""
@@ -82,10 +85,16 @@ class _Walk:
 
 
 class AttentionPattern:
-    """Matches attention in one function; each product takes a bounded number of steps."""
+    """Matches attention in one function; each product takes a bounded number of steps.
 
-    def __init__(self, definitions: Definitions) -> None:
+    Args:
+        definitions: Of the function.
+        half: Whether operands may be in half precision, and what products sum be rounded to it.
+    """
+
+    def __init__(self, definitions: Definitions, half: bool = False) -> None:
         self._defs = definitions
+        self._half = half
 
     def match(self, call: tvm.ir.Call) -> Attention | None:
         """Return the attention that the product `call` ends, None if it ends none.
@@ -105,7 +114,7 @@ class AttentionPattern:
         for value, count in walk.reads.items():
             if self._defs.readers[value] != count:
                 raise NotAttentionError(f"{value.name}, on the way, has another reader")
-        if not is_float32(product, softmax, call):
+        if not self._is_in_float32(product, softmax, call, walk):
             raise NotAttentionError("it is not computed in float32")
         self._check_guard(walk)
         return self._attention(product, call, walk)
@@ -126,19 +135,37 @@ class AttentionPattern:
         k, v = few_heads(self._defs, k, v)
         return Attention(q, k, v, sizes, scale, walk.masks)
 
+    def _is_in_float32(
+        self, product: tvm.ir.Call, softmax: tvm.ir.Call, call: tvm.ir.Call, walk: _Walk
+    ) -> bool:
+        """Tell whether products are summed in float32, and rounded for half operands only."""
+        if not walk.roundings:
+            return is_float32(product, softmax, call)
+        halves = {dtype_of(arg) for arg in (*product.args, *call.args)}
+        return is_float32(product, call) and len(halves) == 1 and halves <= set(_HALVES)
+
+    def _is_rounding(self, call: tvm.ir.Call) -> bool:
+        """Tell whether a call converts between half precision and float32."""
+        kinds = {dtype_of(call), dtype_of(call.args[0])}
+        return self._half and kinds <= {"float32", *_HALVES}
+
     # From the weights to the softmax --------------------------------------------------------
 
     def _softmax(self, weights: relax.Expr, walk: _Walk) -> tvm.ir.Call | None:
         """Walk from the left operand of the second product to the softmax, through guards."""
         for _ in range(_DEPTH):
-            call = self._defs.call(weights, "nn.softmax", "reshape", "where")
+            call = self._defs.call(weights, "nn.softmax", "reshape", "where", "astype")
             if call is None:
                 return None
             walk.read(weights)
             name = operator_name(call)
             if name == "nn.softmax":
                 return call
-            if name == "reshape":
+            if name == "astype":
+                if not self._is_rounding(call):
+                    return None
+                walk.roundings += 1
+            if name in ("reshape", "astype"):
                 weights = call.args[0]
                 continue
             kept = None if walk.guard is not None else self._guarded(call, walk)
@@ -205,7 +232,11 @@ class AttentionPattern:
             following: relax.Expr | None
             if name == "matmul":
                 return call
-            if name == "reshape":
+            if name == "astype":
+                if not self._is_rounding(call):
+                    return None
+                walk.roundings += 1
+            if name in ("reshape", "astype"):
                 following = call.args[0]
             elif name == "add":
                 following = self._added(call, walk)
@@ -222,7 +253,8 @@ class AttentionPattern:
         return None
 
     def _step(self, value: relax.Expr) -> tvm.ir.Call | None:
-        return self._defs.call(value, "matmul", "reshape", "add", "where", "multiply", "divide")
+        steps = ("matmul", "reshape", "add", "where", "multiply", "divide", "astype")
+        return self._defs.call(value, *steps)
 
     def _leads_to_product(self, value: relax.Expr, depth: int) -> bool:
         call = self._step(value)

@@ -1,7 +1,8 @@
 """R.nn.attention and R.nn.attention_bias: their masks and bias as `mask_mod` and `score_mod`.
 
-A CPU makes one online-softmax kernel of the computation (`tir_schedules/llvm/attention.py`); other
-targets get the scores, their softmax and the weighted sums as kernels of their own.
+The computation becomes one online-softmax kernel (`tir_schedules/llvm/attention.py`,
+`tir_schedules/cuda/attention.py`); where the target has none for it, the scores, their softmax and
+the weighted sums are kernels of their own.
 
 This runs on graph operators, before the general lowering, because operands are read in place
 (`read_in_place.py`): a cache whose heads come before its tokens, and Q, K and V where they are
@@ -29,26 +30,53 @@ from tir_schedules.attention import (
     weighted_values,
 )
 from tir_schedules.attention_variants import all_of, biased, causal, sliding_window
+from tir_schedules.blocks import constant, points
+from tir_schedules.rule import Decline
 
 
 def lower_attentions(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, int]:
     """Replace the attentions of `mod` by calls of their computation; return how many there are."""
-    lowering = _Attentions(mod, ctx.machine.kind == "llvm")
+    lowering = _Attentions(mod, ctx)
     rewrite_functions(lowering, mod)
     return (lowering.builder_.get(), lowering.count) if lowering.count else (mod, 0)
 
 
 @mutator
 class _Attentions(CallRewriter):
-    def __init__(self, mod: tvm.IRModule, one_kernel: bool) -> None:
+    def __init__(self, mod: tvm.IRModule, ctx: PassContext) -> None:
         super().__init__(mod)
-        self.one_kernel = one_kernel
+        self.ctx = ctx
 
     def replacement(self, call: tvm.ir.Call) -> relax.Expr | None:
         if call.op not in _ATTENTIONS or call.ty.shape is None:
             return None
         operands = [read_in_place(self.look_up, x) for x in call.args[:3]]
-        return _emit(self.builder_, call, operands, self.one_kernel)
+        obstacle = _obstacle(call, self.ctx)
+        if obstacle:
+            self.ctx.log.decline("lower_operators/attention", "attention", obstacle)
+        return _emit(self.builder_, call, operands, not obstacle)
+
+
+def _obstacle(call: tvm.ir.Call, ctx: PassContext) -> str:
+    """Return why the target has no kernel for an attention, "" where it has one."""
+    if ctx.machine.kind == "llvm":
+        return ""
+    if ctx.machine.gpu is None:
+        return "is for processors and GPUs whose units are known"
+    from tir_schedules.cuda.attention_tile import choose_attention_tile
+
+    q, _, v = (list(arg.ty.shape.values) for arg in call.args[:3])
+    batch, queries, heads, size = (constant(extent) for extent in q)
+    width = constant(v[3])
+    types = {dtype_of(arg) for arg in call.args[:3]}
+    dtype = types.pop() if len(types) == 1 else "several types"
+    try:
+        choose_attention_tile(
+            dtype, points([batch, heads], 1), queries, size, width, ctx.machine.gpu
+        )
+    except Decline as reason:
+        return str(reason)
+    return ""
 
 
 def _emit(

@@ -1,4 +1,4 @@
-"""R.nn.attention: one kernel on a CPU, its masks, and the three kernels of other targets."""
+"""R.nn.attention: one kernel, its masks, and three kernels where the target has none for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from tests.tir_schedules.attention_reference import reference
 from tir_schedules import Machine
 
 R = relax.op
-CUDA = tvm.target.Target({"kind": "cuda", "arch": "sm_80", "max_shared_memory_per_block": 49152})
+CUDA, OLD_CUDA = (
+    tvm.target.Target({"kind": "cuda", "arch": arch, "max_shared_memory_per_block": 49152})
+    for arch in ("sm_80", "sm_75")
+)
 
 
 def module(*shapes: tuple, dtype: str = "float32", **attributes: object) -> tvm.IRModule:
@@ -119,22 +122,31 @@ def test_views_around_it_are_no_kernels() -> None:
     np.testing.assert_allclose(model(*arrays), want, rtol=0, atol=2e-6 * np.abs(want).max())
 
 
-def test_cuda_gets_scores_softmax_and_sums() -> None:
+def cuda_rules(target: tvm.target.Target) -> tuple[dict[str, str], PassContext]:
     shape = (1, 128, 12, 64)
-    ctx = PassContext(CUDA, Machine.from_target(CUDA))
+    ctx = PassContext(target, Machine.from_target(target))
     default_pipeline().until("schedule").run(
         module(shape, shape, shape, (1, 1, 1, 128), causal_mask="TopLeft"), ctx
     )
-    rules = {kernel["name"]: kernel["rule"] for kernel in ctx.log.metrics["kernels"]}
+    return {kernel["name"]: kernel["rule"] for kernel in ctx.log.metrics["kernels"]}, ctx
+
+
+def test_cuda_gets_one_kernel() -> None:
+    assert cuda_rules(CUDA)[0] == {"attention": "attention"}
+
+
+def test_old_cuda_gets_scores_softmax_and_sums() -> None:
+    rules, ctx = cuda_rules(OLD_CUDA)
     assert rules == {
-        "attention_scores": "cuda_core_matmul",
+        "attention_scores": "contraction",
         "attention_softmax": "register_rows",
-        "attention_values": "cuda_core_matmul",
+        "attention_values": "contraction",
     }
+    assert any("sm_80" in reason for _, _, reason in ctx.log.declined)
 
 
 def test_the_three_kernels_compute_attention() -> None:
-    ctx = PassContext(CUDA, Machine.from_target(CUDA))
+    ctx = PassContext(OLD_CUDA, Machine.from_target(OLD_CUDA))
     lowered, count = lower_attentions(module(Q, K, K, (2, 1, 1, 13), causal_mask="TopLeft"), ctx)
     assert count == 1
     arrays = values(Q, K, K, (2, 1, 1, 13))

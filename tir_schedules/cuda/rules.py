@@ -8,6 +8,7 @@ from tir_schedules.rule import Rule
 def cuda_rules() -> list[Rule]:
     """Return the rules in the order they are asked; the last one takes anything."""
     from tir_schedules.cuda import (
+        attention,
         contraction,
         cuda_core_matmul,
         elementwise,
@@ -19,6 +20,7 @@ def cuda_rules() -> list[Rule]:
     )
 
     return [
+        attention.RULE,  # scores, softmax and weighted sums of attention as one kernel
         elementwise.RULE,
         tensor_core_matmul.RULE,  # products and convolutions of 16-bit floats
         cuda_core_matmul.RULE,  # those of float32

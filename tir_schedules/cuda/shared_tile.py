@@ -18,7 +18,7 @@ from tvm.tirx.script import builder as T
 from tir_schedules.cuda.product_operands import Operand
 
 CHUNK_BYTES = 16
-_BANK_BYTES = 128  # of all banks together
+BANK_BYTES = 128  # of all banks together
 
 
 def swizzled(row: Expr, chunk: Expr, chunks: int, chunk_bytes: int = CHUNK_BYTES) -> Expr:
@@ -27,7 +27,7 @@ def swizzled(row: Expr, chunk: Expr, chunks: int, chunk_bytes: int = CHUNK_BYTES
     As many neighbouring rows as fill all banks once keep their order; the next ones are permuted
     otherwise. `chunks` is a power of two, or a multiple of those that fill all banks.
     """
-    line = _BANK_BYTES // chunk_bytes
+    line = BANK_BYTES // chunk_bytes
     permuted = min(chunks, line)
     turn = tirx.floormod(tirx.floordiv(row, max(1, line // chunks)), permuted)
     return row * chunks + tirx.bitwise_xor(chunk, turn)
@@ -71,7 +71,7 @@ class SharedTile:
         memory: Any,
         base: Expr,
         where: tuple[Expr, Expr, Expr],
-        limits: tuple[Expr | int, int] | None,
+        limits: tuple[Expr | int, Expr | int] | None,
         thread: Expr,
         threads: int,
     ) -> None:
@@ -89,18 +89,12 @@ class SharedTile:
         Raises:
             ValueError: If the chunks cannot be shared out evenly.
         """
-        batch, first_outer, first_step = where
+        batch = where[0]
         trips, left = divmod(self.bytes // CHUNK_BYTES, threads)
         if left:
             raise ValueError("the chunks of a tile are no multiple of the threads")
         for at in range(trips):
-            number = thread + at * threads
-            row = tirx.floordiv(number, self.chunks)
-            chunk = tirx.floormod(number, self.chunks)
-            outer, step = (
-                (row, chunk * self.chunk) if self.along_steps else (chunk * self.chunk, row)
-            )
-            outer, step = first_outer + outer, first_step + step
+            row, chunk, ((outer, step), *_) = self._places(where, thread + at * threads)
             load, condition = self.operand.locate(batch, outer, step)
             if limits is not None:
                 inside = tirx.all(outer < limits[0], step < limits[1])
@@ -114,10 +108,61 @@ class SharedTile:
                 size = tirx.Select(condition, tirx.const(16, "uint32"), tirx.const(0, "uint32"))
                 T.evaluate(copy(target, source, CHUNK_BYTES, size))
 
+    def lies_in_chunks(self) -> bool:
+        """Tell whether the chunks lie in the tensor as they do in the tile."""
+        return self.operand.contiguous(self.along_steps, self.chunk)
+
+    def fill_by_elements(
+        self,
+        memory: Any,
+        base: Expr,
+        where: tuple[Expr, Expr, Expr],
+        limits: tuple[Expr | int, Expr | int] | None,
+        thread: Expr,
+        threads: int,
+    ) -> None:
+        """Emit the same as `fill` where chunks do not lie in the tensor: element by element."""
+        values = T.alloc_buffer((self.chunk,), "float32", scope="local")
+        with T.serial(0, self.bytes // CHUNK_BYTES // threads) as at:
+            row, chunk, places = self._places(where, thread + at * threads)
+            for number, (outer, step) in enumerate(places):
+                load, condition = self.operand.locate(where[0], outer, step)
+                if limits is not None:
+                    inside = tirx.all(outer < limits[0], step < limits[1])
+                    condition = inside if condition is None else tirx.all(inside, condition)
+                value = tirx.Cast("float32", load) if load.ty.dtype != "float32" else load
+                if condition is not None:
+                    value = tirx.if_then_else(condition, value, tirx.const(0, "float32"))
+                T.buffer_store(values, value, [number])
+            self._store_chunk(values, self.address(memory, base, row, chunk))
+
+    def _places(
+        self, where: tuple[Expr, Expr, Expr], number: Expr
+    ) -> tuple[Expr, Expr, list[tuple[Expr, Expr]]]:
+        """Return a chunk's row and place in it, and the outer index and step of each element."""
+        row, chunk = tirx.floordiv(number, self.chunks), tirx.floormod(number, self.chunks)
+        along = [chunk * self.chunk + at for at in range(self.chunk)]
+        pairs = [(row, at) if self.along_steps else (at, row) for at in along]
+        return row, chunk, [(where[1] + outer, where[2] + step) for outer, step in pairs]
+
+    def _store_chunk(self, values: Any, address: Expr) -> None:
+        """Emit the store of a chunk whose elements are given in float32."""
+        if self.operand.dtype == "float32":
+            T.evaluate(T.ptx["st.shared.v4.f32"](address, *(values[at] for at in range(4))))
+            return
+        kind = {"float16": "f16x2", "bfloat16": "bf16x2"}[self.operand.dtype]
+        words = T.alloc_buffer((4,), "uint32", scope="local")
+        for at in range(4):
+            pack = T.ptx[f"cvt.rn.{kind}.f32"]
+            T.evaluate(pack(words[at], values[2 * at + 1], values[2 * at]))
+        T.evaluate(T.ptx["st.shared.v4.u32"](address, *(words[at] for at in range(4))))
+
     def fragment(
-        self, memory: Any, base: Expr, outer: Expr, step: int, lane: Expr, outer_first: bool
+        self, memory: Any, base: Expr, outer: Expr, step: Any, lane: Expr, outer_first: bool
     ) -> tuple[str, Expr]:
         """Return the `ldmatrix` that loads 16 outer indices by 16 steps, and a lane's address.
+
+        Of float32 it loads 8 steps, a register each; these must lie side by side.
 
         The four 8 x 8 matrices come in the order (0, 0), (1, 0), (0, 1), (1, 1) of outer and step
         blocks where `outer_first`, as the left operand of `mma` wants them, else transposed.
@@ -126,7 +171,7 @@ class SharedTile:
         inner, other = tirx.floormod(matrix, 2), tirx.floordiv(matrix, 2)
         outer_block, step_block = (inner, other) if outer_first else (other, inner)
         if self.along_steps:
-            row, chunk = outer + outer_block * 8 + line, step // 8 + step_block
+            row, chunk = outer + outer_block * 8 + line, step // self.chunk + step_block
         else:
             row, chunk = step + step_block * 8 + line, tirx.floordiv(outer, 8) + outer_block
         address = self.address(memory, base, row, chunk)

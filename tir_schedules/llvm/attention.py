@@ -10,10 +10,10 @@ from tvm.ir import Range, TensorLoad
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm.tirx import Buffer, BufferRegion, BufferStore, PrimFunc, SeqStmt, Stmt
 
+from tir_schedules.attention_nest import AttentionNest, read_attention
 from tir_schedules.blocks import constant, new_schedule, points
 from tir_schedules.llvm.annotated_loops import PARALLEL_MULTIPLY_ADDS
 from tir_schedules.llvm.attention_kernel import attention_kernel
-from tir_schedules.llvm.attention_nest import AttentionNest, read_attention
 from tir_schedules.llvm.attention_tile import choose_attention_tile
 from tir_schedules.llvm.register_tile import finish_stages
 from tir_schedules.machine import Machine

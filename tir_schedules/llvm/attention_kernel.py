@@ -25,12 +25,12 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 from tvm.tirx import Expr, ForKind, Stmt
 
+from tir_schedules.attention_nest import AttentionNest
 from tir_schedules.blocks import constant
-from tir_schedules.llvm.attention_nest import AttentionNest
 from tir_schedules.llvm.attention_tile import AttentionTile
-from tir_schedules.llvm.mask_bounds import Range, shown_everywhere, shown_somewhere
 from tir_schedules.llvm.register_transpose import transposed
 from tir_schedules.llvm.vector_math import exp2_of_negative
+from tir_schedules.mask_bounds import Range, shown_everywhere, shown_somewhere
 
 _LOWEST = float(np.finfo("float32").min)
 _LOG2_E = 1 / math.log(2.0)

@@ -151,6 +151,12 @@ def _store_shared(instruction: Instruction) -> str:
     return f"{{ {kind} ptx_r[] = {{{registers}}}; {call} }}"
 
 
+def _pack(instruction: Instruction) -> str:
+    kind = "__half" if ".f16x2." in instruction.name else "__nv_bfloat16"
+    result, upper, lower = (instruction.only(at) for at in range(3))
+    return f"{result} = emulator::pack<{kind}>({upper}, {lower});"
+
+
 def _register_type(instruction: Instruction) -> str:
     return "float" if instruction.name.endswith("f32") else "unsigned"
 
@@ -168,6 +174,11 @@ _CALLS: list[tuple[re.Pattern[str], Callable[[Instruction], str]]] = [
     ),
     (re.compile(r"ld\.shared\.(v[24]\.)?[fbu]32"), _load_shared),
     (re.compile(r"st\.shared\.(v[24]\.)?[fbu]32"), _store_shared),
+    (re.compile(r"cvt\.rn\.b?f16x2\.f32"), _pack),
+    (
+        re.compile(r"cvt\.rna\.tf32\.f32"),
+        lambda i: f"{i.only(0)} = emulator::to_tf32({i.only(1)});",
+    ),
     (re.compile(r"mma\.sync\.aligned\."), _multiply),
     (re.compile(r"cp\.async\.c[ag]\.shared(::cta)?\.global"), _copy_async),
     (re.compile(r"cp\.async\.commit_group"), lambda i: "emulator::commit_copies();"),

@@ -31,6 +31,7 @@
 #include "vector_types.hpp"
 #include "math.hpp"
 #include "half.hpp"
+#include "convert.hpp"
 #include "fibers.hpp"
 #include "shadow_memory.hpp"
 #include "traffic.hpp"

@@ -18,6 +18,9 @@ static inline std::common_type_t<A, B> min(A a, B b) {
 }
 static inline float rsqrtf(float x) { return 1 / sqrtf(x); }
 static inline float __fdividef(float a, float b) { return a / b; }
+#define CUDART_INF_F HUGE_VALF
+#define CUDART_INF HUGE_VAL
+#define CUDART_NAN_F NAN
 #define __expf expf
 #define __logf logf
 #define __log2f log2f

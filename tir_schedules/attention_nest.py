@@ -12,6 +12,7 @@ from tvm.s_tir import SBlock
 from tvm.tirx import (
     Buffer,
     BufferStore,
+    Cast,
     Expr,
     FloatImm,
     IterVar,
@@ -57,6 +58,7 @@ class AttentionNest:
         raw: The buffer that `score` reads the product of query and key from.
         visible: Where scores count, over (b, h, i, j); None for everywhere.
         result: Where the block over (b, i, h, c) stores what.
+        stored: What that is, of an element of `sums`, the buffer of the weighted sums.
         out: The tensor it is stored in.
     """
 
@@ -68,16 +70,24 @@ class AttentionNest:
     raw: Buffer
     visible: Template | None
     result: Template
+    stored: Template
+    sums: Buffer
     out: Buffer
     dtype: str
 
+    @property
+    def operand_dtype(self) -> str:
+        """The type of queries, keys and values in memory, "" where they differ."""
+        kinds = {_read_dtype(each.value) for each in (self.query, self.key, self.value)}
+        return kinds.pop() if len(kinds) == 1 else ""
+
     def score_of(self, product: Expr, *place: Any) -> Expr:
         """Return the score of a product of query and key."""
+        return _with_element(self.score.at(*place), self.raw, product)
 
-        def swap(load: TensorLoad) -> Expr:
-            return product if load.source.same_as(self.raw) else load
-
-        return tvm_ffi.structural_map(self.score.at(*place), (TensorLoad, swap))
+    def stored_of(self, weighted: Expr, *place: Any) -> Expr:
+        """Return what is stored of a weighted sum, which may be worked on further."""
+        return _with_element(self.stored.at(*place), self.sums, weighted)
 
     @property
     def plain_scale(self) -> float | None:
@@ -117,6 +127,22 @@ def read_attention(func: PrimFunc) -> tuple[AttentionNest, list[Stmt], list[Stmt
     return _read(blocks), statements[:first], statements[last + 1 :]
 
 
+def _read_dtype(value: Expr) -> str:
+    """Return the type of what an expression converts."""
+    while isinstance(value, Cast):
+        value = value.value
+    return str(value.ty.dtype)
+
+
+def _with_element(value: Expr, buffer: Buffer, element: Expr) -> Expr:
+    """Return an expression with `element` in place of what it reads from `buffer`."""
+
+    def swap(load: TensorLoad) -> Expr:
+        return element if load.source.same_as(buffer) else load
+
+    return tvm_ffi.structural_map(value, (TensorLoad, swap))
+
+
 def _statements(body: Stmt) -> Sequence[Stmt]:
     return body.seq if isinstance(body, SeqStmt) else [body]
 
@@ -154,6 +180,8 @@ def _read(blocks: dict[str, SBlock]) -> AttentionNest:
         raw=scores.buffer,
         visible=None if visible is None else Template(points, visible),
         result=Template(_axes(blocks["output"], "SSSS"), output.buffer[tuple(output.indices)]),
+        stored=Template(_axes(blocks["output"], "SSSS"), output.value),
+        sums=product.buffer,
         out=output.buffer,
         dtype=str(output.buffer.dtype),
     )

@@ -1,0 +1,57 @@
+"""Attention of any `score_mod` and `mask_mod` as one kernel that never stores the scores."""
+
+from __future__ import annotations
+
+from tvm import s_tir
+from tvm.tirx import PrimFunc
+
+from tir_schedules.attention import STAGE
+from tir_schedules.attention_nest import AttentionNest, read_attention
+from tir_schedules.blocks import constant, inline_spatial, leaf_blocks, new_schedule, points
+from tir_schedules.cuda.attention_kernel import AttentionKernel
+from tir_schedules.cuda.attention_tile import choose_attention_tile
+from tir_schedules.cuda.threads import name_of
+from tir_schedules.machine import Machine
+from tir_schedules.rule import Decline, Rule
+
+_MOST_BLOCKS = 65535  # along the second and third axis of a grid
+
+
+def _apply(func: PrimFunc, machine: Machine) -> PrimFunc:
+    nest = read_fused_attention(func)
+    if machine.gpu is None:
+        raise Decline("is for GPUs whose units are known")
+    batch, heads, queries, _, size, columns = (constant(extent) for extent in nest.sizes)
+    if max(batch or 1, heads or 1) > _MOST_BLOCKS:
+        raise Decline("the grid has no room for so many heads")
+    dtype = nest.operand_dtype
+    tile = choose_attention_tile(
+        dtype, points([batch, heads], 1), queries, size, columns, machine.gpu
+    )
+    return AttentionKernel(nest, tile).write(func)
+
+
+def read_fused_attention(func: PrimFunc) -> AttentionNest:
+    """Return the attention of a function, the maps around it taken into its expressions.
+
+    Raises:
+        Decline: If it holds no attention, or more than maps around it.
+    """
+    sch = new_schedule(func)
+    stages = [block for block in leaf_blocks(sch) if STAGE in sch.get(block).annotations]
+    if not stages:
+        raise Decline("has no attention")
+    inline_spatial(sch, keep=tuple(name_of(sch, block) for block in stages))
+    for block in leaf_blocks(sch):
+        if STAGE not in sch.get(block).annotations:
+            try:
+                sch.reverse_compute_inline(block)
+            except s_tir.ScheduleError as fault:
+                raise Decline("has more than maps around the attention") from fault
+    nest, before, after = read_attention(sch.mod["main"])
+    if before or after:
+        raise Decline("has other stages around the attention")
+    return nest
+
+
+RULE = Rule("attention", _apply)
