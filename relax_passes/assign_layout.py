@@ -14,6 +14,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from relax_passes.analysis.definitions import axes_of, operator_name
 from relax_passes.emit_as import emit_as
 from relax_passes.layout.blocked import Blocked, dims_of
+from relax_passes.layout.channels_last import ChannelsLast, chunk_of_channels
 from relax_passes.layout.channelwise_demands import is_mean_of_pixels
 from relax_passes.layout.lanes import Lanes
 from relax_passes.layout.obstacles import convolution_obstacle, transpose_obstacle
@@ -29,7 +30,7 @@ from relax_passes.rewrite_functions import rewrite_functions
 @graph_pass(name="assign_layout", phase="layout")
 def assign_layout(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool]:
     """Choose layouts by what kernels and transforms cost: NCHW, NHWC, or blocks NCHW[x]c."""
-    if ctx.machine.kind != "llvm":
+    if ctx.machine.kind not in ("llvm", "cuda"):
         return mod, False
     walk = _Walk(mod, ctx)
     rewrite_functions(walk, mod, walk.prepare)
@@ -40,14 +41,17 @@ def assign_layout(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bo
     best = "the least cost" if walk.is_optimal else "a low cost"
     ctx.log.fire(
         "assign_layout",
-        f"{walk.operators.convolutions} convolutions in blocked layout, "
+        f"{walk.operators.convolutions} convolutions in "
+        f"{'NHWC' if walk.lanes.one_block else 'blocked layout'}, "
         f"{walk.transforms.count} layout transforms, {best} of {walk.cycles:.0f} cycles"
         + (f", {packed} weights packed in each run" if packed else ""),
     )
     return walk.builder_.get(), True
 
 
-def _lanes_of(ctx: PassContext) -> Lanes:
+def _lanes_of(mod: tvm.IRModule, ctx: PassContext) -> Lanes:
+    if ctx.machine.kind == "cuda":
+        return ChannelsLast(chunk_of_channels(mod), ctx.precision != "strict")
     from tir_schedules.llvm.permute_lanes import can_permute
 
     count = ctx.machine.lanes("float32")
@@ -62,7 +66,7 @@ class _Walk(PyExprMutator):
     def __init__(self, mod: tvm.IRModule, ctx: PassContext) -> None:
         super().__init__(mod)
         self.ctx = ctx
-        self.lanes = _lanes_of(ctx)
+        self.lanes = _lanes_of(mod, ctx)
         self.transforms = LayoutTransforms(self.builder_)
         self.weights = WeightPacking(self.builder_)
         self.versions = Versions(self.builder_, self.transforms, self.visit_expr)
@@ -138,5 +142,5 @@ class _Walk(PyExprMutator):
     def _log_obstacle(self, call: relax.Expr) -> None:
         name = operator_name(call)
         obstacle = {"nn.conv2d": convolution_obstacle, "nn.conv2d_transpose": transpose_obstacle}
-        if name in obstacle and (reason := obstacle[name](call)) is not None:
+        if name in obstacle and (reason := obstacle[name](call, self.lanes)) is not None:
             self.ctx.log.decline("assign_layout", name.removeprefix("nn."), reason)

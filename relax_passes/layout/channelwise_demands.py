@@ -24,7 +24,8 @@ from relax_passes.view_before_slice import slice_of_one_axis
 _APART = 0.01  # the share of its time that an operator in NCHW takes more
 
 
-def _unary(call: tvm.ir.Call, lanes: Lanes) -> Demand:
+def unary_demand(call: tvm.ir.Call, lanes: Lanes) -> Demand:
+    """Return the demand of an operator of single elements of one tensor."""
     return replace(_pointwise(call, [call.args[0]], lanes), joins=True)
 
 
@@ -103,6 +104,8 @@ def _concat(call: tvm.ir.Call, lanes: Lanes) -> Demand | None:
     if not all(isinstance(p, relax.Var) and has_channels(p) for p in parts.fields):
         return None
     sizes = [int(dims_of(part)[1]) for part in parts.fields]
+    if lanes.one_block:
+        return _joined_rows(call, parts.fields, lanes)
     demand = _in_registers(_pointwise(call, parts.fields, lanes), lanes)
     results = {
         block: cost
@@ -111,6 +114,16 @@ def _concat(call: tvm.ir.Call, lanes: Lanes) -> Demand | None:
         if block == PLAIN or not any(size % block for size in sizes[:-1])
     }
     return Demand(results, demand.operands)
+
+
+def _joined_rows(call: tvm.ir.Call, parts: Iterable[relax.Var], lanes: Lanes) -> Demand:
+    """Return the demand of parts that each hold all of their channels side by side."""
+    results = _pointwise(call, parts, lanes).results
+    if any(size % lanes.count for size in (int(dims_of(part)[1]) for part in list(parts)[:-1])):
+        results = {PLAIN: results[PLAIN]}
+    return Demand(
+        results, operands(parts, lambda have, result: (have == PLAIN) == (result == PLAIN))
+    )
 
 
 def _slice(call: tvm.ir.Call, lanes: Lanes) -> Demand | None:
@@ -131,7 +144,7 @@ def _slice(call: tvm.ir.Call, lanes: Lanes) -> Demand | None:
 
 
 CHANNELWISE: dict[str, Callable[[tvm.ir.Call, Lanes], Demand | None]] = {
-    **dict.fromkeys(UNARY, _unary),
+    **dict.fromkeys(UNARY, unary_demand),
     **dict.fromkeys(BINARY, _binary),
     "relax.nn.max_pool2d": _windowed,
     "relax.nn.avg_pool2d": _windowed,

@@ -27,7 +27,7 @@ _PERMUTED = 1.4
 
 def convolution_demand(call: tvm.ir.Call, lanes: Lanes, fma_units: int) -> Demand | None:
     """Return what a convolution demands, None if it stays in NCHW."""
-    if convolution_obstacle(call) is not None:
+    if convolution_obstacle(call, lanes) is not None:
         return None
     data, weight = call.args
     out, per_group, *kernel = (int(d) for d in dims_of(weight))
@@ -56,7 +56,7 @@ def convolution_demand(call: tvm.ir.Call, lanes: Lanes, fma_units: int) -> Deman
 
     def takes(have: int, _: int) -> bool:
         if have == PLAIN:
-            return per_group <= FEW_CHANNELS
+            return per_group <= FEW_CHANNELS and not lanes.one_block
         return sums_over_blocks_of(have, call, lanes)
 
     short = [b for b in lanes.blocks(out) if not lanes.is_channels_last(b)]
@@ -65,7 +65,7 @@ def convolution_demand(call: tvm.ir.Call, lanes: Lanes, fma_units: int) -> Deman
 
 def transposed_demand(call: tvm.ir.Call, lanes: Lanes) -> Demand | None:
     """Return what a transposed convolution demands, None if it stays in NCHW."""
-    if transpose_obstacle(call) is not None:
+    if transpose_obstacle(call, lanes) is not None:
         return None
     block = lanes.choose_even(int(dims_of(call)[1]))
     return Demand({block: 0.0}, operands([call.args[0]], lambda have, _: have != PLAIN))

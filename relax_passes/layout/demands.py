@@ -6,18 +6,20 @@ import tvm
 
 from relax_passes.analysis.definitions import axes_of
 from relax_passes.layout.blocked import dims_of, has_channels
-from relax_passes.layout.channelwise_demands import CHANNELWISE
+from relax_passes.layout.channelwise_demands import CHANNELWISE, unary_demand
 from relax_passes.layout.convolution_demands import convolution_demand, transposed_demand
 from relax_passes.layout.demand import CYCLES_PER_ELEMENT, PLAIN, Demand, elements
 from relax_passes.layout.lanes import Lanes
 from relax_passes.layout.transforms import TO_CHANNELS_FIRST
-from relax_passes.lowering.rule import has_no_elements, is_float32
+from relax_passes.lowering.rule import has_no_elements, is_tensor_of
 
 
 def demand_of(call: tvm.ir.Call, lanes: Lanes, fma_units: int) -> Demand | None:
     """Return what `call` demands, None if it computes in NCHW alone."""
-    tensors = [call, *(a for a in call.args if is_float32(a))]
-    if not is_float32(call) or not has_channels(call) or any(map(has_no_elements, tensors)):
+    tensors = [call, *(a for a in call.args if is_tensor_of(lanes.types, a))]
+    if not is_tensor_of(lanes.types, call) or not has_channels(call):
+        return None
+    if any(map(has_no_elements, tensors)):
         return None
     name = call.op.name
     if name == "relax.nn.conv2d":
@@ -26,6 +28,9 @@ def demand_of(call: tvm.ir.Call, lanes: Lanes, fma_units: int) -> Demand | None:
         return transposed_demand(call, lanes)
     if name == "relax.permute_dims":
         return _from_channels_last(call, lanes)
+    if name == "relax.astype":  # rounds what a convolution sums in float32
+        rounds = lanes.one_block and is_tensor_of(lanes.types, call.args[0])
+        return unary_demand(call, lanes) if rounds else None
     demand = CHANNELWISE.get(name)
     return None if demand is None else demand(call, lanes)
 

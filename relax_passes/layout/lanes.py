@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,8 @@ class Lanes:
     count: int
     fill_up: bool
     permutes: bool = False
+    one_block: ClassVar[bool] = False  # whether NHWC is the only layout besides NCHW
+    types: ClassVar[frozenset[str]] = frozenset({"float32"})  # of what may leave NCHW
 
     def choose(self, channels: int) -> int:
         """Return the block that is best for a convolution that writes `channels`."""

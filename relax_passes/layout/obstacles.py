@@ -5,18 +5,26 @@ from __future__ import annotations
 import tvm
 
 from relax_passes.layout.blocked import has_channels
+from relax_passes.layout.lanes import Lanes
 from relax_passes.layout.transposed_convolution import phases_of
-from relax_passes.lowering.rule import dtype_of, is_float32, static_shape
+from relax_passes.lowering.rule import dtype_of, static_shape
 
 
-def convolution_obstacle(call: tvm.ir.Call) -> str | None:
+def convolution_obstacle(call: tvm.ir.Call, lanes: Lanes) -> str | None:
     """Return why a convolution stays in NCHW, None if it can be computed in blocks."""
-    return _obstacle(call, "OIHW") or _empty_kernel(call)
+    obstacle = _obstacle(call, "OIHW", lanes) or _empty_kernel(call)
+    if obstacle is None and lanes.one_block:
+        groups, (out, per_group, *_) = int(call.attrs.groups), static_shape(call.args[1]) or ()
+        if groups > 1 and not (per_group == 1 and out == groups):
+            return "its groups have several channels each"
+    return obstacle
 
 
-def transpose_obstacle(call: tvm.ir.Call) -> str | None:
+def transpose_obstacle(call: tvm.ir.Call, lanes: Lanes) -> str | None:
     """Return why a transposed convolution cannot be one ordinary convolution, None if it can."""
-    obstacle = _obstacle(call, "IOHW")
+    if lanes.one_block:
+        return "its phases are blocks of their own"
+    obstacle = _obstacle(call, "IOHW", lanes)
     if obstacle is not None:
         return obstacle
     if int(call.attrs.groups) != 1 or any(int(d) != 1 for d in call.attrs.dilation):
@@ -26,7 +34,7 @@ def transpose_obstacle(call: tvm.ir.Call) -> str | None:
     return "its padding exceeds its kernel" if phases_of(call) is None else None
 
 
-def _obstacle(call: tvm.ir.Call, kernel_layout: str) -> str | None:
+def _obstacle(call: tvm.ir.Call, kernel_layout: str, lanes: Lanes) -> str | None:
     """Return what keeps a kernel of the given layout from being packed."""
     data, weight = call.args
     attrs = call.attrs
@@ -35,7 +43,8 @@ def _obstacle(call: tvm.ir.Call, kernel_layout: str) -> str | None:
         return "its layout is not NCHW"
     if static_shape(weight) is None or not has_channels(data) or not has_channels(call):
         return "its channels or its kernel are symbolic"
-    return None if is_float32(data, weight) else f"its type is {dtype_of(weight)}"
+    fits = {dtype_of(data), dtype_of(weight)} <= lanes.types
+    return None if fits else f"its type is {dtype_of(weight)}"
 
 
 def _empty_kernel(call: tvm.ir.Call) -> str | None:

@@ -21,6 +21,7 @@ from relax_passes.layout.pack_weights import WeightPacking
 from relax_passes.layout.transforms import LayoutTransforms
 from relax_passes.layout.transposed_convolution import phases_of
 from relax_passes.layout.versions import Versions
+from relax_passes.lowering.rule import dtype_of
 from relax_passes.view_before_slice import slice_of_one_axis
 
 
@@ -58,6 +59,7 @@ class BlockedOperators:
             "relax.nn.pad": self._pad,
             "relax.image.resize2d": self._resize,
             "relax.permute_dims": self._permute,
+            "relax.astype": self._unary,
         }
         self._rules.update(dict.fromkeys(UNARY, self._unary))
         self._rules.update(dict.fromkeys(BINARY, self._binary))
@@ -85,6 +87,9 @@ class BlockedOperators:
             in_block = kernel_in = self._block_of(data, call)
         x = self._versions.of(data, in_block)
         self.convolutions += 1
+        if self._lanes.one_block:
+            kernel_in = 1 if is_depthwise(call) else in_block
+            return self._convolve_rows(call, x, kernel_in, block, groups)
         return relax.op.nn.conv2d(
             x.value,
             self._weights.kernel(self._plain(weight), kernel_in, kernel_block),
@@ -96,6 +101,40 @@ class BlockedOperators:
             kernel_layout=f"OIHW{kernel_in}i{kernel_block}o",
             out_layout=f"NCHW{block}c",
         )
+
+    def _convolve_rows(
+        self, call: tvm.ir.Call, x: Blocked, kernel_in: int, block: int, groups: int
+    ) -> relax.Expr:
+        """Emit a convolution of four axes, NHWC, with what fills up the channels.
+
+        Sums are in float32, as Tensor Cores have them, and rounded at the end.
+        """
+        attrs = call.attrs
+        packed = self._weights.kernel(self._plain(call.args[1]), kernel_in, block)
+        _, _, kh, kw, i, o = dims_of(packed)
+        out = self._builder.emit(
+            relax.op.nn.conv2d(
+                self._nhwc(x.value),
+                self._reshaped(packed, [kh, kw, i, o]),
+                strides=list(attrs.strides),
+                padding=list(attrs.padding),
+                dilation=list(attrs.dilation),
+                groups=groups,
+                data_layout="NHWC",
+                kernel_layout="HWIO",
+                out_dtype="float32",
+            )
+        )
+        if dtype_of(out) != dtype_of(call):
+            out = self._builder.emit(relax.op.astype(out, dtype_of(call)))
+        n, h, w, c = dims_of(out)
+        return relax.op.reshape(out, [n, 1, h, w, c])
+
+    def _reshaped(self, value: relax.Expr, shape: list[tvm.tirx.Expr]) -> relax.Expr:
+        """Return a constant in another shape, or a view of anything else."""
+        if isinstance(value, tvm.ir.GenericConst):
+            return constant_from(array_of(value).reshape([int(d) for d in shape]))
+        return self._builder.emit(relax.op.reshape(value, shape))
 
     def _block_of(self, data: relax.Expr, call: tvm.ir.Call) -> int:
         """Return the block in which a convolution that sums over channels reads its input."""
@@ -149,7 +188,7 @@ class BlockedOperators:
 
     def _pointwise(self, call: tvm.ir.Call, args: list[relax.Expr], block: int) -> relax.Expr:
         """Emit a pointwise operator; one of NHWC has four axes, as the products next to it have."""
-        if not self._lanes.is_channels_last(block):
+        if not self._lanes.is_channels_last(block) and not self._lanes.one_block:
             return tvm.ir.Call(call.op, args, call.attrs)
         out = self._builder.emit(tvm.ir.Call(call.op, [self._nhwc(a) for a in args], call.attrs))
         n, h, w, c = dims_of(out)
@@ -161,9 +200,7 @@ class BlockedOperators:
         if shape is None or len(shape.values) != 5:
             return value
         n, _, h, w, c = shape.values
-        if isinstance(value, tvm.ir.GenericConst):
-            return constant_from(array_of(value).reshape([int(d) for d in (n, h, w, c)]))
-        return self._builder.emit(relax.op.reshape(value, [n, h, w, c]))
+        return self._reshaped(value, [n, h, w, c])
 
     def _pool(self, call: tvm.ir.Call, block: int) -> relax.Expr:
         attrs = call.attrs
@@ -189,8 +226,12 @@ class BlockedOperators:
         return mean_of_pixels(self._versions.of(call.args[0], block))
 
     def _concat(self, call: tvm.ir.Call, block: int) -> relax.Expr:
-        parts = [self._versions.of(part, block).value for part in call.args[0].fields]
-        return relax.op.concat(parts, axis=1)
+        parts = call.args[0].fields
+        if self._lanes.one_block:
+            own = [self._lanes.choose(int(dims_of(part)[1])) for part in parts]
+            values = [self._versions.of(p, b).value for p, b in zip(parts, own, strict=True)]
+            return relax.op.concat(values, axis=4)
+        return relax.op.concat([self._versions.of(part, block).value for part in parts], axis=1)
 
     def _slice(self, call: tvm.ir.Call, block: int) -> relax.Expr:
         place = slice_of_one_axis(call)

@@ -32,6 +32,9 @@ class LayoutTransforms:
         if source is not None:
             return self.from_channels_last(source, block)
         self.count += 1
+        if outer == 1 and more:  # both steps join one kernel, without a view between them
+            full = self._pad(self._permute(x, TO_CHANNELS_LAST), 3, more)
+            return Blocked(self._reshape(full, [n, 1, h, w, block]), block, channels)
         tiles = self._reshape(self._pad(x, 1, more), [n, outer, block, h, w])
         return Blocked(self._permute(tiles, [0, 1, 3, 4, 2]), block, channels)
 

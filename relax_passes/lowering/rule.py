@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import tvm
 from tvm import relax
@@ -19,9 +19,13 @@ def default_lowering(bb: relax.BlockBuilder, call: tvm.ir.Call) -> relax.Expr:
 
 def is_float32(*values: relax.Expr) -> bool:
     """Return whether all values are float32 tensors of known rank."""
-    return all(
-        isinstance(v.ty, relax.TensorType) and v.ty.ndim >= 0 and dtype_of(v) == "float32"
-        for v in values
+    return all(is_tensor_of({"float32"}, v) for v in values)
+
+
+def is_tensor_of(types: Collection[str], value: relax.Expr) -> bool:
+    """Return whether a value is a tensor of known rank whose elements are of one of the types."""
+    return (
+        isinstance(value.ty, relax.TensorType) and value.ty.ndim >= 0 and dtype_of(value) in types
     )
 
 

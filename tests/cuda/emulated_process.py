@@ -68,7 +68,7 @@ KERNELS: dict[str, Kernel] = {
         "contraction",
     ),
 }
-MODELS = ("bert_layer", "bert_layer_float16", "residual_block")
+MODELS = ("bert_layer", "bert_layer_float16", "residual_block", "residual_block_float16")
 
 
 def error(result: np.ndarray, expected: np.ndarray) -> float:

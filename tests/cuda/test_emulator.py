@@ -46,4 +46,6 @@ def test_models_agree_with_the_processor(runs: list[dict[str, Any]]) -> None:
     rules = {r["name"]: r["rules"] for r in runs}
     assert "cuda_core_matmul" in rules["bert_layer"]
     assert "tensor_core_matmul" in rules["bert_layer_float16"]
+    assert {"cuda_core_matmul", "elementwise"} == set(rules["residual_block"])
+    assert {"tensor_core_matmul", "elementwise"} == set(rules["residual_block_float16"])
     assert all("attention" in rules[name] for name in rules if name.startswith("bert"))

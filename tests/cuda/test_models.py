@@ -15,9 +15,11 @@ from tests.cuda.ptxas import SM_80, KernelUsage, cuda_source, kernel_usage
 from tir_schedules import Machine
 
 
-def scheduled_kernels(module: tvm.IRModule) -> tuple[dict[str, PrimFunc], list[dict[str, str]]]:
+def scheduled_kernels(
+    module: tvm.IRModule, ctx: PassContext | None = None
+) -> tuple[dict[str, PrimFunc], list[dict[str, str]]]:
     """Return the distinct scheduled kernels of a model, and what the report says of each."""
-    ctx = PassContext(SM_80, Machine.from_target(SM_80))
+    ctx = ctx or PassContext(SM_80, Machine.from_target(SM_80))
     module = default_pipeline().until("schedule").run(module, ctx)
     kernels = {
         var.name_hint: func for var, func in module.functions.items() if isinstance(func, PrimFunc)
@@ -29,8 +31,13 @@ def scheduled_kernels(module: tvm.IRModule) -> tuple[dict[str, PrimFunc], list[d
     ("model", "least"), [(resnet18, 12), (bert_layer, 6)], ids=["resnet18", "bert_layer"]
 )
 def test_no_kernel_spills(model: Callable[[], tvm.IRModule], least: int, nvcc: str) -> None:
-    kernels, report = scheduled_kernels(model())
+    ctx = PassContext(SM_80, Machine.from_target(SM_80))
+    kernels, report = scheduled_kernels(model(), ctx)
     assert len(kernels) >= least
+    # Convolutions are in NHWC; only the image is brought there.
+    convolutions = {k["rule"] for k in report if "conv2d" in k["name"]}
+    assert convolutions <= {"cuda_core_matmul"}
+    assert ctx.log.metrics.get("layout_transforms", 0) == len(convolutions)
     assert {k["name"]: k["rule"] for k in report if k["rule"] == "fallback"} == {}
     usage = kernel_usage(nvcc, cuda_source(kernels))
     owners = {name for name in kernels if any(k.startswith(f"{name}_kernel") for k in usage)}
