@@ -5,6 +5,7 @@ from __future__ import annotations
 import tvm
 from tvm import relax
 
+from relax_passes.capture_cuda_graphs import record_marked_graphs
 from relax_passes.pass_base import PassContext
 from tir_schedules.llvm.kernel_pipeline import KERNEL_PIPELINE
 
@@ -32,6 +33,7 @@ def build_executable(mod: tvm.IRModule, ctx: PassContext) -> relax.VMExecutable:
             relax.transform.AttachGlobalSymbol(),
         ]
     )
+    mod = record_marked_graphs(mod)
     return tvm.compile(
         mod, target=ctx.target, relax_pipeline=lower_to_vm, tir_pipeline=KERNEL_PIPELINE
     )

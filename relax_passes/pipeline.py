@@ -18,6 +18,7 @@ import tvm
 
 from relax_passes.apply_algebraic_rules import apply_algebraic_rules
 from relax_passes.assign_layout import assign_layout
+from relax_passes.capture_cuda_graphs import capture_cuda_graphs
 from relax_passes.decompose_inference import decompose_inference
 from relax_passes.drop_index_checks import drop_index_checks
 from relax_passes.drop_row_views import drop_row_views
@@ -238,7 +239,7 @@ def default_pipeline() -> Pipeline:
             ),
             "fuse": (duplicate_cheap_producers, elide_copies, fuse_operators, fuse_siblings),
             "schedule": (name_sizes, schedule_kernels),
-            "memory": (order_bindings, plan_memory, check_sizes),
+            "memory": (order_bindings, plan_memory, check_sizes, capture_cuda_graphs),
         }
     )
 

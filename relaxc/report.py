@@ -167,6 +167,8 @@ class Report:
             ("floating-point operations", format_count(self.flops)),
             ("bytes moved by kernels", format_bytes(self.bytes_moved)),
         ]
+        if "launches" in self.metrics:  # on a GPU
+            rows.append(("launches a run", str(self.metrics["launches"])))
         if self.layout_transforms is not None:
             rows.append(("layout transforms left", str(self.layout_transforms)))
         if self.arena_bytes is not None:

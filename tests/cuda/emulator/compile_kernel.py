@@ -72,7 +72,9 @@ def _launcher(name: str, parameters: list[tuple[str, str]]) -> str:
         f"*(std::remove_const_t<{kind}>*)arguments[{at}]" for at, (kind, _) in enumerate(parameters)
     )
     begin, end = f"__start_shared_{name}", f"__stop_shared_{name}"
+    sizes = "".join(f"sizeof({kind}), " for kind, _ in parameters)
     return (
+        f"{_EXPORT} const unsigned emulator_argument_bytes_{name}[] = {{{sizes}0}};\n"
         f'extern "C" char {begin}[] {_HIDDEN}, {end}[] {_HIDDEN};\n'
         f"static void emulator_body_{name}(void** arguments) {{ {name}({unpacked}); }}\n"
         f"{_EXPORT} int emulator_launch_{name}(void** arguments, const unsigned* grid,\n"

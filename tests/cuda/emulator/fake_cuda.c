@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "graphs.h"
 #include "guarded_memory.h"
 
 typedef int Result;
@@ -20,7 +21,8 @@ enum {
   INVALID_IMAGE = 200,
   NOT_FOUND = 500,
   LAUNCH_FAILED = 700,
-  NOT_SUPPORTED = 801
+  NOT_SUPPORTED = 801,
+  CAPTURE_UNSUPPORTED = 900
 };
 
 #ifdef DRIVER
@@ -30,6 +32,7 @@ static char last_error[600] = "emulator: error";
 typedef struct {
   int (*launch)(void**, const unsigned*, const unsigned*, unsigned);
   const char* (*error)(void);
+  const unsigned* argument_bytes;  // ends with 0
 } Function;
 
 typedef struct {
@@ -71,6 +74,8 @@ Result cuModuleGetFunction(Ptr* result, Ptr module, const char* name) {
   Function* function = malloc(sizeof *function);
   *(void**)&function->launch = dlsym(module, symbol);
   *(void**)&function->error = dlsym(module, "emulator_error");
+  snprintf(symbol, sizeof symbol, "emulator_argument_bytes_%s", name);
+  function->argument_bytes = dlsym(module, symbol);
   if (!function->launch) {
     snprintf(last_error, sizeof last_error, "emulator: no kernel %s", name);
     free(function);
@@ -80,18 +85,69 @@ Result cuModuleGetFunction(Ptr* result, Ptr module, const char* name) {
   return SUCCESS;
 }
 
+typedef struct Launch {
+  Function* function;
+  LaunchConfig config;
+  uint64_t values[64];
+  struct Launch* next;
+} Launch;
+typedef struct {
+  Launch *first, **end;
+} Graph;
+static Graph* capturing;
+
+static Result record_launch(const LaunchConfig* config, Function* function, void** arguments) {
+  Launch* launch = calloc(1, sizeof *launch);
+  launch->function = function;
+  launch->config = *config;
+  for (int at = 0; function->argument_bytes[at]; at++)
+    memcpy(&launch->values[at], arguments[at], function->argument_bytes[at]);
+  *capturing->end = launch;
+  capturing->end = &launch->next;
+  return SUCCESS;
+}
+int emulator_begin_capture(void) {
+  capturing = calloc(1, sizeof *capturing);
+  capturing->end = &capturing->first;
+  return SUCCESS;
+}
+void* emulator_end_capture(void) {
+  Graph* graph = capturing;
+  capturing = 0;
+  return graph;
+}
+int emulator_is_capturing(void) { return capturing != 0; }
+
 Result cuLaunchKernelEx(const LaunchConfig* config, Ptr handle, void** arguments, void** extra) {
   Function* function = handle;
+  if (capturing) return record_launch(config, function, arguments);
   if (!function->launch(arguments, config->grid, config->block, config->dynamic_shared))
     return SUCCESS;
   snprintf(last_error, sizeof last_error, "%s", function->error());
   return LAUNCH_FAILED;
+}
+int emulator_launch_graph(void* graph) {
+  for (Launch* launch = ((Graph*)graph)->first; launch; launch = launch->next) {
+    void* arguments[64];
+    for (int at = 0; at < 64; at++) arguments[at] = &launch->values[at];
+    Result result = cuLaunchKernelEx(&launch->config, launch->function, arguments, 0);
+    if (result) return result;
+  }
+  return SUCCESS;
+}
+void emulator_free_graph(void* graph) {
+  for (Launch *launch = ((Graph*)graph)->first, *next; launch; launch = next) {
+    next = launch->next;
+    free(launch);
+  }
+  free(graph);
 }
 Result cuTensorMapEncodeTiled() { return NOT_SUPPORTED; }
 
 #else  // the runtime library
 
 Result cudaMalloc(Ptr* result, size_t bytes) {
+  if (emulator_is_capturing()) return CAPTURE_UNSUPPORTED;
   *result = emulator_allocate(bytes);
   return *result ? SUCCESS : OUT_OF_MEMORY;
 }
@@ -112,6 +168,7 @@ Result cudaMemGetInfo(size_t* available, size_t* total) {
   return SUCCESS;
 }
 Result cudaMemcpyAsync(Ptr to, const void* from, size_t bytes, int kind, Ptr stream) {
+  if (emulator_is_capturing()) return CAPTURE_UNSUPPORTED;  // none is recorded yet
   memcpy(to, from, bytes);
   return SUCCESS;
 }
@@ -188,10 +245,24 @@ Result cudaStreamCreateWithFlags(Ptr* stream, unsigned flags) {
 Result cudaStreamDestroy(Ptr stream) { return SUCCESS; }
 Result cudaStreamSynchronize(Ptr stream) { return SUCCESS; }
 Result cudaStreamWaitEvent(Ptr stream, Ptr event, unsigned flags) { return SUCCESS; }
-Result cudaStreamBeginCapture(Ptr stream, int mode) { return NOT_SUPPORTED; }
-Result cudaStreamEndCapture(Ptr stream, Ptr* graph) { return NOT_SUPPORTED; }
-Result cudaGraphInstantiate() { return NOT_SUPPORTED; }
-Result cudaGraphLaunch(Ptr graph, Ptr stream) { return NOT_SUPPORTED; }
-Result cudaGraphDestroy(Ptr graph) { return SUCCESS; }
-Result cudaGraphExecDestroy(Ptr graph) { return SUCCESS; }
+static int graph_launches;
+int emulator_graph_launches(void) { return graph_launches; }
+Result cudaStreamBeginCapture(Ptr stream, int mode) { return emulator_begin_capture(); }
+Result cudaStreamEndCapture(Ptr stream, Ptr* graph) {
+  *graph = emulator_end_capture();
+  return SUCCESS;
+}
+Result cudaGraphInstantiate(Ptr* executable, Ptr graph, unsigned long long flags) {
+  *executable = graph;
+  return SUCCESS;
+}
+Result cudaGraphLaunch(Ptr graph, Ptr stream) {
+  graph_launches++;
+  return emulator_launch_graph(graph);
+}
+Result cudaGraphDestroy(Ptr graph) { return SUCCESS; }  // its executable goes on
+Result cudaGraphExecDestroy(Ptr graph) {
+  emulator_free_graph(graph);
+  return SUCCESS;
+}
 #endif
