@@ -11,6 +11,7 @@ rows only. Gate and up projections are the case: each has an epilogue.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,12 +66,22 @@ def merge_parallel_products(
 
 @dataclass(frozen=True)
 class _Product:
-    """`result = matmul(x, weight) + bias`; without a bias, `result` is `product`."""
+    """`result = astype(matmul(x, weight), dtype) + bias`, of which the last two may be missing.
 
-    product: relax.Var
-    result: relax.Var
+    `steps` are the product, what it is rounded to and the result, each once.
+    """
+
+    steps: tuple[relax.Var, ...]
     call: tvm.ir.Call
     bias: np.ndarray | None
+
+    @property
+    def product(self) -> relax.Var:
+        return self.steps[0]
+
+    @property
+    def result(self) -> relax.Var:
+        return self.steps[-1]
 
     @property
     def width(self) -> int:
@@ -78,7 +89,7 @@ class _Product:
 
     @property
     def inner(self) -> tuple[relax.Var, ...]:
-        return () if self.result.same_as(self.product) else (self.product,)
+        return self.steps[:-1]
 
 
 def _groups(func: relax.Function, options: MergeOptions, log: PassLog) -> list[list[_Product]]:
@@ -91,9 +102,9 @@ def _groups(func: relax.Function, options: MergeOptions, log: PassLog) -> list[l
         for binding in block.bindings:
             if operator_name(getattr(binding, "value", None)) != "matmul":
                 continue
-            product = _product(binding, readers, counts[binding.var])
+            product = _product(binding, readers, counts)
             if product is not None:
-                key = (product.call.args[0], dtype_of(product.call))
+                key = (product.call.args[0], dtype_of(product.result))
                 by_operand.setdefault(key, []).append(product)
         cost = SliceCost(readers)
         for group in by_operand.values():
@@ -103,21 +114,35 @@ def _groups(func: relax.Function, options: MergeOptions, log: PassLog) -> list[l
 
 
 def _product(
-    binding: relax.Binding, readers: dict[relax.Var, list[relax.Binding]], count: int
+    binding: relax.Binding,
+    readers: dict[relax.Var, list[relax.Binding]],
+    counts: Mapping[relax.Var, int],
 ) -> _Product | None:
     call = binding.value
     x, weight = call.args
     if not isinstance(weight, tvm.ir.GenericConst) or weight.ty.ndim != 2 or x.ty.ndim < 1:
         return None
-    if not isinstance(x, relax.Var) or dimensions(call) is None or dtype_of(x) != dtype_of(call):
+    if not isinstance(x, relax.Var) or dimensions(call) is None:
         return None
-    after = readers.get(binding.var, [])
-    if count == 1 and len(after) == 1 and operator_name(after[0].value) == "add":
-        others = [a for a in after[0].value.args if not a.same_as(binding.var)]
+
+    def only_reader(var: relax.Var, name: str) -> relax.Binding | None:
+        after = readers.get(var, [])
+        alone = counts[var] == len(after) == 1 and operator_name(after[0].value) == name
+        return after[0] if alone else None
+
+    steps = [binding.var]
+    if dtype_of(x) != dtype_of(call):  # summed in float32: the type of x comes by rounding
+        rounded = only_reader(binding.var, "astype")
+        if rounded is None or dtype_of(rounded.var) != dtype_of(x):
+            return None
+        steps.append(rounded.var)
+    added = only_reader(steps[-1], "add")
+    if added is not None:
+        others = [a for a in added.value.args if not a.same_as(steps[-1])]
         bias = _bias(others[0], call) if others else None
         if bias is not None:
-            return _Product(binding.var, after[0].var, call, bias)
-    return _Product(binding.var, binding.var, call, None)
+            return _Product((*steps, added.var), call, bias)
+    return _Product(tuple(steps), call, None)
 
 
 def _bias(value: relax.Expr, product: tvm.ir.Call) -> np.ndarray | None:
@@ -180,8 +205,10 @@ class _Merge(PyExprMutator):
                 ),
                 "_".join(p.product.name for p in group)[:60],
             )
+            dtype = dtype_of(first.result)
+            if dtype_of(merged) != dtype:
+                merged = self.builder_.emit(relax.op.astype(merged, dtype))
             if any(p.bias is not None for p in group):
-                dtype = dtype_of(first.call)
                 biases = [np.zeros(p.width, dtype) if p.bias is None else p.bias for p in group]
                 bias = constant_from(np.concatenate(biases).astype(dtype))
                 merged = self.builder_.emit(relax.op.add(merged, bias))

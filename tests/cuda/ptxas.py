@@ -8,10 +8,13 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import tvm
+import tvm_ffi
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
@@ -47,11 +50,24 @@ def find_tool(name: str) -> str | None:
     return next((str(r / "bin" / name) for r in roots if (r / "bin" / name).exists()), None)
 
 
-def cuda_source(functions: dict[str, PrimFunc]) -> str:
+def cuda_source(functions: dict[str, PrimFunc], target: Target = SM_80) -> str:
     """Return the CUDA C of scheduled functions as one translation unit."""
     named = {name: func.with_attr("global_symbol", name) for name, func in functions.items()}
-    library = tvm.compile(tvm.IRModule(named), target=SM_80)
+    with _no_compiler():
+        library = tvm.compile(tvm.IRModule(named), target=target)
     return str(library.mod.imports[0].inspect_source("cuda"))
+
+
+@contextmanager
+def _no_compiler() -> Iterator[None]:
+    """Let TVM keep its CUDA C as it is: nvcc would take seconds for what nobody loads."""
+    name = "tvm_callback_cuda_compile"
+    compiler = tvm_ffi.get_global_func(name)
+    tvm_ffi.register_global_func(name, lambda source: b"\0", override=True)
+    try:
+        yield
+    finally:
+        tvm_ffi.register_global_func(name, compiler, override=True)
 
 
 def kernel_usage(nvcc: str, source: str, arch: str = "sm_80") -> dict[str, KernelUsage]:

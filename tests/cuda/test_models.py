@@ -10,7 +10,7 @@ from tvm.tirx import PrimFunc
 
 from relax_passes.pass_base import PassContext
 from relax_passes.pipeline import default_pipeline
-from tests.cuda.models import bert_layer, resnet18
+from tests.cuda.models import bert_layer, resnet18, small_bert_layer
 from tests.cuda.ptxas import SM_80, KernelUsage, cuda_source, kernel_usage
 from tir_schedules import Machine
 
@@ -46,9 +46,10 @@ def test_no_kernel_spills(model: Callable[[], tvm.IRModule], least: int, nvcc: s
     assert all(u.shared <= 48 << 10 and 0 < u.registers <= 255 for u in usage.values())
 
 
-def test_a_transformer_layer_has_no_more_kernels_than_on_a_processor() -> None:
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_transformer_layer_has_no_more_kernels_than_on_a_processor(dtype: str) -> None:
     """Merged Q, K, V; attention; output; norm; two products with what follows; norm."""
-    _, report = scheduled_kernels(bert_layer())
+    _, report = scheduled_kernels(small_bert_layer(dtype))
     assert sum(int(kernel["calls"]) for kernel in report) == 7
     assert sum(kernel["rule"] == "attention" for kernel in report) == 1
 

@@ -133,3 +133,29 @@ def test_a_product_with_a_second_reader_keeps_its_value_without_the_bias() -> No
 
     changed = check(merge_parallel_products, module((4, 16), build), normal(4, 16))
     assert operators(changed)["matmul"] == 1
+
+
+def rounded(bb: relax.BlockBuilder, x: relax.Expr, seed: int, kept: bool = False) -> relax.Expr:
+    """Return a half-precision product that is summed in float32, or its sum too."""
+    weight = relax.const(weights(16, 8, seed=seed).value.numpy().astype("float16"))
+    product = bb.emit(R.matmul(x, weight, out_dtype="float32"))
+    half = bb.emit(R.astype(product, "float16"))
+    bias = relax.const(weights(8, seed=seed + 9).value.numpy().astype("float16"))
+    moved = bb.emit(R.permute_dims(bb.emit(R.add(half, bias)), [1, 0]))
+    return bb.emit(R.add(R.astype(moved, "float32"), R.permute_dims(product))) if kept else moved
+
+
+def test_products_of_halves_are_rounded_once_they_are_one() -> None:
+    def both(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        return R.add(rounded(bb, x, 0), rounded(bb, x, 1))
+
+    changed = check(merge_parallel_products, module((5, 16), both, "float16"))
+    made = operators(changed)
+    assert (made["matmul"], made["astype"], made["add"]) == (1, 1, 2)
+
+
+def test_a_sum_that_is_read_before_it_is_rounded_stays() -> None:
+    def both(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        return R.add(rounded(bb, x, 0, kept=True), rounded(bb, x, 1, kept=True))
+
+    check(merge_parallel_products, module((5, 16), both, "float16"), fires=False)
