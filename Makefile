@@ -1,5 +1,5 @@
-# make demo | test | lint | bench | conformance | conformance-torch | models-torch | fuzz; the first
-# use creates .venv and installs.
+# make demo | test | lint | bench | conformance | conformance-torch | models-torch | fuzz | cuda-zoo; the
+# first use creates .venv and installs.
 
 PYTHON ?= python3
 VENV := .venv
@@ -10,7 +10,7 @@ PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 # (OpenCV, torchaudio, ...) stays out.
 TRAINED := 'rapidocr-onnxruntime>=1.4,<2' 'magika>=1.0,<2' 'silero-vad>=6,<7' 'ddddocr>=1.6,<2'
 
-.PHONY: demo test lint bench conformance conformance-torch models-torch fuzz
+.PHONY: demo test lint bench conformance conformance-torch models-torch fuzz cuda-zoo
 
 demo: $(VENV)/.installed-demo
 	$(PY) tutorials/demo.py
@@ -40,6 +40,9 @@ fuzz: $(VENV)/.installed-test
 	$(PY) -m tests.fuzz --cases
 	$(PY) -m tests.fuzz.pack_buffers
 	$(PY) -m tests.fuzz.graphs
+
+cuda-zoo: $(VENV)/.installed-bench
+	$(PY) -m tests.cuda.zoo
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
