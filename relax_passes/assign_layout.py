@@ -65,13 +65,13 @@ class _Walk(PyExprMutator):
 
     def __init__(self, mod: tvm.IRModule, ctx: PassContext) -> None:
         super().__init__(mod)
-        self.ctx = ctx
+        self.ctx, self.mod = ctx, mod
         self.lanes = _lanes_of(mod, ctx)
         self.transforms = LayoutTransforms(self.builder_)
         self.weights = WeightPacking(self.builder_)
         self.versions = Versions(self.builder_, self.transforms, self.visit_expr)
         self.operators = BlockedOperators(
-            self.builder_, self.versions, self.transforms, self.weights, self.lanes
+            self.builder_, self.versions, self.transforms, self.weights, self.lanes, mod
         )
         self.layouts: dict[relax.Var, int] = {}
         self.only_blocked: set[relax.Var] = set()
@@ -79,7 +79,7 @@ class _Walk(PyExprMutator):
 
     def prepare(self, func: relax.Function) -> None:
         """Plan the layouts of the function that is visited next."""
-        plan: LayoutPlan = plan_layouts(func, self.lanes, self.ctx.machine)
+        plan: LayoutPlan = plan_layouts(func, self.lanes, self.ctx.machine, self.mod)
         self.layouts = plan.layouts
         self.cycles += plan.cycles
         self.is_optimal &= plan.is_optimal

@@ -19,6 +19,7 @@ import tvm
 from relax_passes.apply_algebraic_rules import apply_algebraic_rules
 from relax_passes.assign_layout import assign_layout
 from relax_passes.capture_cuda_graphs import capture_cuda_graphs
+from relax_passes.convolve_before_resampling import convolve_before_resampling
 from relax_passes.decompose_inference import decompose_inference
 from relax_passes.drop_index_checks import drop_index_checks
 from relax_passes.drop_row_views import drop_row_views
@@ -35,6 +36,7 @@ from relax_passes.fold_preceding_batch_norm import fold_preceding_batch_norm
 from relax_passes.fuse_operators import fuse_operators
 from relax_passes.fuse_siblings import fuse_siblings
 from relax_passes.guard_float_sums import guard_float_sums
+from relax_passes.images_of_tokens import images_of_tokens
 from relax_passes.lift_convolution_1d import lift_convolution_1d
 from relax_passes.lift_preparation import lift_preparation
 from relax_passes.lower_operators import lower_operators
@@ -215,6 +217,9 @@ def default_pipeline() -> Pipeline:
                 fold_fixed_scales,
                 fold_constant,
                 sink_views,
+                images_of_tokens,
+                convolve_before_resampling,
+                apply_algebraic_rules.with_options(only=("layer_before_pixels",)),
                 merge_parallel_products,
                 merge_parallel_convolutions,
                 view_before_slice,

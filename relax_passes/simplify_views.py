@@ -23,6 +23,7 @@ from relax_passes.analysis.readers import count_readers
 from relax_passes.canonicalize_bindings import canonicalize_bindings
 from relax_passes.dead_bindings import remove_dead_bindings
 from relax_passes.layout.blocked import is_one
+from relax_passes.layout.transforms import TO_CHANNELS_LAST
 from relax_passes.lowering.rule import dtype_of, has_no_elements
 from relax_passes.lowering.views import VIEWS
 from relax_passes.pass_base import PassContext, graph_pass
@@ -119,6 +120,8 @@ class _Simplify(CallRewriter):
         shape, wanted = _shape(permute.args[0]), _shape(view)
         if shape is None or wanted is None:
             return None
+        if axes_of(permute) == TO_CHANNELS_LAST and len(wanted) == 3:
+            return None  # tokens of an image, which `assign_layout` may hold as NHWC
         found = transpose_of_view(shape, axes_of(permute), wanted)
         if found is None:
             return None

@@ -131,7 +131,7 @@ def _grows_too_large(producer: SBlock, readers: list[object]) -> bool:
     own, buffer = producer.body, producer.writes[0].source
     loads = [_loads_of(reader, buffer) for reader in readers]
     nodes, choices = expression_nodes(own), expression_nodes(own, _CHOICES)
-    if sum(loads) > 1 and (nodes > _MAX_REPEATED_NODES or choices > 1):
+    if sum(loads) > 1 and (_computed_nodes(own) > _MAX_REPEATED_NODES or choices > 1):
         return True
     if max(map(let_depth, readers), default=0) + let_depth(own) > _MAX_LET_DEPTH:
         return True
@@ -140,6 +140,17 @@ def _grows_too_large(producer: SBlock, readers: list[object]) -> bool:
         or (choices and choices * count + expression_nodes(reader, _CHOICES) > _MAX_CHOICES)
         for count, reader in zip(loads, readers, strict=True)
     )
+
+
+def _computed_nodes(store: tirx.BufferStore) -> int:
+    """Return how many operations a stored value takes, places in memory not counted.
+
+    They are the same in each copy and are computed once; by symbolic sizes they are long.
+    """
+    value = tvm_ffi.structural_map(
+        store.value, (TensorLoad, lambda load: tirx.const(0, str(load.ty.dtype)))
+    )
+    return expression_nodes(value)
 
 
 def _loads_of(node: object, buffer: tirx.Buffer) -> int:

@@ -83,7 +83,7 @@ def what_operators_demand(mod: tvm.IRModule) -> None:
     )
     rows = []
     for binding in mod["main"].body.blocks[0].bindings:
-        demand = demand_of(binding.value, LANES, MACHINE.fma_units)
+        demand = demand_of(binding.value, LANES, MACHINE.fma_units, mod)
         if demand is None:
             rows.append((binding.var.name, "NCHW only"))
             continue
@@ -126,10 +126,10 @@ def how_the_least_cost_is_found() -> None:
 def what_is_chosen(mod: tvm.IRModule) -> None:
     """Print the layout of each value, and count the transforms that are left."""
     title("The choice for the network")
-    plan = plan_layouts(mod["main"], LANES, MACHINE)
+    plan = plan_layouts(mod["main"], LANES, MACHINE, mod)
     rows = []
     for binding in mod["main"].body.blocks[0].bindings:
-        if demand_of(binding.value, LANES, MACHINE.fma_units) is not None:
+        if demand_of(binding.value, LANES, MACHINE.fma_units, mod) is not None:
             layout, channels = plan.layouts.get(binding.var, PLAIN), int(binding.var.ty.shape[1])
             rows.append((binding.var.name, channels, name_of(layout, channels)))
     columns(rows, "value", "channels", "layout")

@@ -14,6 +14,7 @@ from tvm import relax
 
 from relax_passes.algebra.match import Match
 from relax_passes.algebra.rule import Declined, Family, Ieee, Rule
+from relax_passes.analysis.definitions import axes_of
 from relax_passes.constant_values import array_of, constant_from
 
 R = relax.op
@@ -116,6 +117,40 @@ def _as_product(m: Match) -> relax.Expr:
     return m.emit(R.matmul(rows, constant_from(weight)))
 
 
+def _layer_before(m: Match) -> relax.Expr:
+    """Write a 1x1 convolution of the tokens that a layer computes as one layer of weight a @ b."""
+    conv = _Conv(m, m.root)
+    turned = m.producer(conv.data, "permute_dims")
+    image = None if turned is None else m.producer(turned.args[0], "reshape")
+    layer = None if image is None else m.producer(image.args[0], "add")
+    if turned is None or image is None or layer is None:
+        raise Declined("")
+    if axes_of(turned) != [0, 3, 1, 2]:
+        raise Declined("")
+    if not conv.is_point or conv.groups != 1:
+        raise Declined("")
+    product, shift = layer.args
+    if m.scope.is_constant(product):
+        product, shift = shift, product
+    inner = m.producer(product, "matmul")
+    if inner is None or not all(map(m.scope.is_constant, (inner.args[1], shift))):
+        raise Declined("")
+    weight, bias = array_of(inner.args[1]), array_of(shift)
+    out, channels = conv.kernel.shape[:2]
+    last = image.args[0].ty.shape.values[-1]
+    if weight.ndim != 2 or getattr(last, "value", None) != channels:
+        raise Declined("the view does not keep the channels")
+    if bias.size != channels or bias.shape[-1] != channels:
+        raise Declined("the shift is not one number for each channel")
+    m.refuse_shared()
+    mixing = conv.kernel[:, :, 0, 0].astype("float64").T
+    composed, moved = weight.astype("float64") @ mixing, bias.astype("float64") @ mixing
+    tokens = m.emit(R.matmul(inner.args[0], constant_from(composed.astype(weight.dtype))))
+    tokens = m.emit(R.add(tokens, constant_from(moved.astype(bias.dtype))))
+    shape = [*image.ty.shape.values[:-1], out]
+    return m.emit(R.permute_dims(m.emit(R.reshape(tokens, relax.ShapeExpr(shape))), [0, 3, 1, 2]))
+
+
 CONVOLUTIONS = Family(
     "convolutions",
     "parallel convolutions are summed, stacked ones composed",
@@ -132,6 +167,15 @@ CONVOLUTIONS = Family(
             "where one is 1x1 and the channels between are many",
             pattern="conv2d(conv2d(...), b)",
             rewrite=_stacked,
+            search=True,
+        ),
+        Rule(
+            "layer_before_pixels",
+            "conv2d(image(x @ a + c), b) = image(x @ (a @ b) + c @ b)",
+            Ieee.NONFINITE,
+            "where the layer widens the tokens: they are mixed while still narrow",
+            pattern="conv2d(transpose(...), b)",
+            rewrite=_layer_before,
             search=True,
         ),
         *(

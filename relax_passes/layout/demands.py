@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import tvm
 
+from relax_passes.analysis.channelwise_map import ChannelwiseMap, channelwise_map
 from relax_passes.analysis.definitions import axes_of
 from relax_passes.layout.blocked import dims_of, has_channels
 from relax_passes.layout.channelwise_demands import CHANNELWISE, unary_demand
 from relax_passes.layout.convolution_demands import convolution_demand, transposed_demand
-from relax_passes.layout.demand import CYCLES_PER_ELEMENT, PLAIN, Demand, elements
+from relax_passes.layout.demand import (
+    CYCLES_PER_ELEMENT,
+    PLAIN,
+    Demand,
+    elements,
+    operands,
+    same_layout,
+)
 from relax_passes.layout.lanes import Lanes
 from relax_passes.layout.transforms import TO_CHANNELS_FIRST
 from relax_passes.lowering.rule import has_no_elements, is_tensor_of
 
+_GATHERED = 4  # times as long an element gathered alone takes as one of a register
 
-def demand_of(call: tvm.ir.Call, lanes: Lanes, fma_units: int) -> Demand | None:
-    """Return what `call` demands, None if it computes in NCHW alone."""
+
+def demand_of(call: tvm.ir.Call, lanes: Lanes, fma_units: int, mod: tvm.IRModule) -> Demand | None:
+    """Return what `call` demands, None if it computes in NCHW alone; `mod` holds its kernels."""
     tensors = [call, *(a for a in call.args if is_tensor_of(lanes.types, a))]
     if not is_tensor_of(lanes.types, call) or not has_channels(call):
         return None
@@ -31,8 +41,21 @@ def demand_of(call: tvm.ir.Call, lanes: Lanes, fma_units: int) -> Demand | None:
     if name == "relax.astype":  # rounds what a convolution sums in float32
         rounds = lanes.one_block and is_tensor_of(lanes.types, call.args[0])
         return unary_demand(call, lanes) if rounds else None
+    if name == "relax.call_tir":
+        found = channelwise_map(call, mod)
+        return None if found is None else _map(found, lanes)
     demand = CHANNELWISE.get(name)
     return None if demand is None else demand(call, lanes)
+
+
+def _map(found: ChannelwiseMap, lanes: Lanes) -> Demand:
+    """Return the demand of a kernel that computes each channel alone, as resampling does."""
+    channels = int(dims_of(found.call)[1])
+    moved = elements(found.call) * CYCLES_PER_ELEMENT
+    # In NCHW a row's elements are gathered one by one.
+    results = {PLAIN: _GATHERED * moved}
+    results.update({block: moved for block in lanes.blocks(channels) if channels % block == 0})
+    return Demand(results, operands([found.data], same_layout))
 
 
 def _from_channels_last(call: tvm.ir.Call, lanes: Lanes) -> Demand | None:

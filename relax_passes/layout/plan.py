@@ -49,17 +49,24 @@ class LayoutPlan:
     is_optimal: bool = True
 
 
-def plan_layouts(func: relax.Function, lanes: Lanes, machine: Machine) -> LayoutPlan:
-    """Choose the layout of each value that is bound in `func`, block by block."""
+def plan_layouts(
+    func: relax.Function, lanes: Lanes, machine: Machine, mod: tvm.IRModule
+) -> LayoutPlan:
+    """Choose the layout of each value that is bound in `func`, a function of `mod`."""
     plan = LayoutPlan()
     if isinstance(func.body, relax.SeqExpr):
-        _plan_sequence(func.body, lanes, machine, plan)
+        _plan_sequence(func.body, _Facts(lanes, machine, mod), plan)
     return plan
 
 
-def _plan_sequence(
-    sequence: relax.SeqExpr, lanes: Lanes, machine: Machine, plan: LayoutPlan
-) -> None:
+@dataclass(frozen=True)
+class _Facts:
+    lanes: Lanes
+    machine: Machine
+    mod: tvm.IRModule
+
+
+def _plan_sequence(sequence: relax.SeqExpr, facts: _Facts, plan: LayoutPlan) -> None:
     """Plan the blocks of a function's body or of a branch, and of the branches within."""
     reads = [set(readers_of(block)) for block in sequence.blocks]
     count = Counter(var for read in reads for var in read)
@@ -67,19 +74,17 @@ def _plan_sequence(
     for block, read in zip(sequence.blocks, reads, strict=True):
         for binding in block.bindings:
             if isinstance(binding.value, relax.If):
-                _plan_sequence(binding.value.true_branch, lanes, machine, plan)
-                _plan_sequence(binding.value.false_branch, lanes, machine, plan)
+                _plan_sequence(binding.value.true_branch, facts, plan)
+                _plan_sequence(binding.value.false_branch, facts, plan)
         outside = {b.var for b in block.bindings if count[b.var] > (b.var in read)}
-        _BlockPlan(block, outside, lanes, machine).add_to(plan)
+        _BlockPlan(block, outside, facts).add_to(plan)
 
 
 class _BlockPlan:
     """The problem of one block: what comes from outside, or is read there, is in NCHW."""
 
-    def __init__(
-        self, block: relax.BindingBlock, outside: set[relax.Var], lanes: Lanes, machine: Machine
-    ) -> None:
-        self.lanes = lanes
+    def __init__(self, block: relax.BindingBlock, outside: set[relax.Var], facts: _Facts) -> None:
+        self.lanes = facts.lanes
         self.problem = ChoiceProblem()
         self.versions: dict[relax.Var, list[Versions]] = {}
         self.reads: dict[relax.Var, set[str]] = {}  # what reads a value in one layout only
@@ -89,7 +94,7 @@ class _BlockPlan:
             value = binding.value if isinstance(binding, relax.VarBinding) else None
             demand = None
             if isinstance(value, tvm.ir.Call) and isinstance(value.op, tvm.ir.Op):
-                demand = demand_of(value, lanes, machine.fma_units)
+                demand = demand_of(value, facts.lanes, facts.machine.fma_units, facts.mod)
             if demand is None:
                 self._read_plain(binding)
                 continue

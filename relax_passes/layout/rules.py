@@ -8,6 +8,8 @@ import tvm
 from tvm import relax
 from tvm.sym import Analyzer
 
+from relax_passes.analysis.channelwise_map import channelwise_map
+from relax_passes.analysis.definitions import operator_name
 from relax_passes.analysis.pointwise import BINARY, UNARY
 from relax_passes.constant_values import array_of, constant_from
 from relax_passes.layout.blocked import Blocked, dims_of
@@ -39,8 +41,10 @@ class BlockedOperators:
         transforms: LayoutTransforms,
         weights: WeightPacking,
         lanes: Lanes,
+        mod: tvm.IRModule,
     ) -> None:
         self._builder = builder
+        self._mod = mod
         self._versions = versions
         self._transforms = transforms
         self._weights = weights
@@ -60,6 +64,7 @@ class BlockedOperators:
             "relax.image.resize2d": self._resize,
             "relax.permute_dims": self._permute,
             "relax.astype": self._unary,
+            "relax.call_tir": self._map,
         }
         self._rules.update(dict.fromkeys(UNARY, self._unary))
         self._rules.update(dict.fromkeys(BINARY, self._binary))
@@ -187,12 +192,21 @@ class BlockedOperators:
         return self._pointwise(call, args, block)
 
     def _pointwise(self, call: tvm.ir.Call, args: list[relax.Expr], block: int) -> relax.Expr:
-        """Emit a pointwise operator; one of NHWC has four axes, as the products next to it have."""
-        if not self._lanes.is_channels_last(block) and not self._lanes.one_block:
+        """Emit a pointwise operator, in the axes that the kernel before it has.
+
+        A product's result has four axes in NHWC, a convolution's five. (A GPU's kernels have four.)
+        """
+        viewed = self._lanes.is_channels_last(block) and any(map(self._is_viewed, args))
+        if not viewed and not self._lanes.one_block:
             return tvm.ir.Call(call.op, args, call.attrs)
         out = self._builder.emit(tvm.ir.Call(call.op, [self._nhwc(a) for a in args], call.attrs))
         n, h, w, c = dims_of(out)
         return relax.op.reshape(out, [n, 1, h, w, c])
+
+    def _is_viewed(self, value: relax.Expr) -> bool:
+        """Tell whether a tensor of five axes is a view of another."""
+        made = self._builder.lookup_binding(value) if isinstance(value, relax.Var) else None
+        return operator_name(made) == "reshape"
 
     def _nhwc(self, value: relax.Expr) -> relax.Expr:
         """Return an operand of five axes without that of the one block; others as they are."""
@@ -260,6 +274,12 @@ class BlockedOperators:
             rounding_method=str(attrs.rounding_method),
             extrapolation_value=float(attrs.extrapolation_value),
         )
+
+    def _map(self, call: tvm.ir.Call, block: int) -> relax.Expr:
+        """Compute a kernel of the importer that treats all channels alike."""
+        found = channelwise_map(call, self._mod)
+        assert found is not None, "the plan leaves such a kernel in NCHW"
+        return found.emit(self._builder, self._versions.of(found.data, block).value)
 
     def _permute(self, call: tvm.ir.Call, block: int) -> relax.Expr:
         """Return NHWC in blocks of channels."""

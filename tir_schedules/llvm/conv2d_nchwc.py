@@ -24,7 +24,8 @@ from tir_schedules.blocks import (
     vectorize_lane,
 )
 from tir_schedules.llvm.conv_tile import ConvSizes, choose_conv_tile
-from tir_schedules.llvm.prefetch_panel import mark_prefetch
+from tir_schedules.llvm.one_tile import keep_one_tile
+from tir_schedules.llvm.prefetch_panel import insert_prefetches, mark_prefetch
 from tir_schedules.llvm.register_tile import (
     PARALLEL_FMAS,
     anchored_rule,
@@ -36,6 +37,7 @@ from tir_schedules.machine import Machine
 from tir_schedules.operand_view import OperandView
 
 TAG = "conv2d_nchwc"
+TILES, TOP, LEFT = "conv2d_tiles", "pixel_top", "pixel_left"
 Pair = tuple[int, int]
 
 
@@ -122,7 +124,7 @@ def conv2d_nchwc(
     tiles = te.compute(
         (batch, out_blocks, padded, ob),
         window,
-        name="conv2d_tiles",
+        name=TILES,
         attrs={
             "schedule_rule": TAG,
             "tile_blocks": tile.blocks,
@@ -152,12 +154,12 @@ def _window_corners(
         tops = te.compute(
             (padded,),
             lambda pixel: tirx.truncdiv(te.min(pixel, last), columns) * down,
-            name="pixel_top",
+            name=TOP,
         )
         lefts = te.compute(
             (padded,),
             lambda pixel: tirx.truncmod(te.min(pixel, last), columns) * right,
-            name="pixel_left",
+            name=LEFT,
         )
         return lambda pixel: (tops[pixel], lefts[pixel])
 
@@ -190,7 +192,7 @@ def _tile(sch: s_tir.Schedule, anchor: SBlockRV, epilogue: SBlockRV, machine: Ma
     sch.reverse_compute_at(epilogue, tile)
     vectorize_lane(sch, epilogue, tile)
     for stage in leaf_blocks(sch):
-        if str(sch.get(stage).name_hint).startswith(("pixel_top", "pixel_left")):
+        if str(sch.get(stage).name_hint) in (TOP, LEFT):
             sch.set_scope(stage, 0, "local")
             sch.compute_at(stage, tile)
             sch.unroll(sch.get_loops(stage)[-1])
@@ -206,4 +208,17 @@ def _tile(sch: s_tir.Schedule, anchor: SBlockRV, epilogue: SBlockRV, machine: Ma
     )
 
 
-RULE = anchored_rule("conv2d_nchwc", TAG, _tile)
+def _finish(sch: s_tir.Schedule, anchor: SBlockRV, _: Machine) -> s_tir.Schedule:
+    notes = sch.get(anchor).annotations
+    *_, pixels, lanes = sch.get(anchor).writes[0].source.shape
+    sch = insert_prefetches(sch, anchor)
+    if constant(pixels) is not None:
+        return sch
+    width = int(notes["tile_pixels"])
+    sch = keep_one_tile(sch, f"{TILES}_update", (1, int(notes["tile_blocks"]), width, int(lanes)))
+    for corner in (TOP, LEFT):
+        sch = keep_one_tile(sch, corner, (width,))
+    return sch
+
+
+RULE = anchored_rule("conv2d_nchwc", TAG, _tile, _finish)

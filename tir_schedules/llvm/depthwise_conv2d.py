@@ -12,6 +12,9 @@ Zhang, Lo, Lu: High Performance Depthwise and Pointwise Convolutions on Mobile D
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from tvm import s_tir, te, tirx
 from tvm.s_tir.schedule import SBlockRV
 
@@ -35,8 +38,12 @@ _TILE_PIXELS = range(8, 3, -1)
 # The more pixels of a row, the more multiplications share a permutation. By the lanes of a register
 # that permutes: there are 32 registers of 16 lanes, 16 of 8.
 _GROUP_PIXELS = {16: range(14, 3, -1), 8: range(8, 3, -1)}
-# Bytes of bordered rows a task keeps: half a 32 KiB first-level cache.
-_ROWS_BYTES = 16 << 10
+# Bytes of bordered rows of one block that a task keeps. The fewer rows, the more often one is
+# copied as another task's border; a row is read again only for the next few, so that they need not
+# all be in the first-level cache.
+_ROWS_BYTES = 48 << 10
+# Blocks of NHWC that a task copies together: lines of memory that follow each other.
+_TASK_BLOCKS = 4
 # Larger kernels keep a loop over their rows.
 _MAX_UNROLLED_TAPS = 10
 
@@ -81,6 +88,8 @@ def depthwise_conv2d_nchwc(
     tile = _tile_pixels(columns, _TILE_PIXELS if per_group == 1 else _GROUP_PIXELS[lanes])
     out_width = ow if columns is None else -(-columns // tile) * tile
     rows, cols = height + top + bottom, width + left + right
+    if channels_last:
+        data = _in_blocks(data, blocks, lanes)
     if columns is not None and isinstance(cols, int):
         cols = max(cols, (out_width - 1) * sw + (kw - 1) * dw + 1)
     if any(padding) or cols is not width and constant(cols) != constant(width):
@@ -93,8 +102,7 @@ def depthwise_conv2d_nchwc(
     def window(n: tirx.Var, c: tirx.Var, row: tirx.Var, col: tirx.Var, b: tirx.Var) -> tirx.Expr:
         y, x = row * sh + ky * dh, col * sw + kx * dw
         at = b if per_group == 1 else _place(b, ci, per_group)
-        value = data[n, 0, y, x, c * lanes + at] if channels_last else data[n, c, y, x, at]
-        return te.sum(value * weight[c, 0, ky, kx, ci, b], axis=[ky, ci, kx])
+        return te.sum(data[n, c, y, x, at] * weight[c, 0, ky, kx, ci, b], axis=[ky, ci, kx])
 
     tiles = te.compute(
         (batch, blocks, oh, out_width, lanes),
@@ -104,6 +112,7 @@ def depthwise_conv2d_nchwc(
             "schedule_rule": TAG,
             "tile_pixels": tile,
             "per_group": per_group,
+            "task_blocks": _task_blocks(blocks) if channels_last else 1,
             "task_rows": _task_rows(constant(oh), constant(cols), lanes, kh, sh, dh),
         },
     )
@@ -116,6 +125,21 @@ def depthwise_conv2d_nchwc(
     return te.compute(
         (batch, blocks, oh, ow, lanes), lambda *index: tiles(*index), name="depthwise_conv2d"
     )
+
+
+def _in_blocks(data: te.Tensor | OperandView, blocks: int, lanes: int) -> OperandView:
+    """Return NHWC as blocks of a register each, which the copy that adds the border makes."""
+    batch, _, height, width, _ = data.shape
+
+    def place(index: Sequence[Any]) -> list[Any]:
+        n, block, row, column, lane = index
+        return [n, 0, row, column, block * lanes + lane]
+
+    return OperandView(data, (batch, blocks, height, width, lanes), place)
+
+
+def _task_blocks(blocks: int) -> int:
+    return next(n for n in range(_TASK_BLOCKS, 0, -1) if blocks % n == 0)
 
 
 def _tile_pixels(columns: int | None, sizes: range) -> int:
@@ -145,8 +169,9 @@ def _tile(sch: s_tir.Schedule, anchor: SBlockRV, epilogue: SBlockRV, machine: Ma
     taps = points(extents(sch, [ky, ci, kx]))
     part, row = sch.split(y, [None, int(notes["task_rows"])])
     tile, pixel = sch.split(x, [None, int(notes["tile_pixels"])])
-    sch.reorder(batch, block, part, row, tile, ky, ci, kx, pixel, lane)
-    task = sch.fuse(batch, block, part)
+    group, inner = sch.split(block, [None, int(notes["task_blocks"])])
+    sch.reorder(batch, group, part, inner, row, tile, ky, ci, kx, pixel, lane)
+    task = sch.fuse(batch, group, part)
     if work >= PARALLEL_FMAS // 8 and machine.cores > 1:
         sch.parallel(task)
     sch.set_scope(anchor, 0, "local")
@@ -164,8 +189,9 @@ def _tile(sch: s_tir.Schedule, anchor: SBlockRV, epilogue: SBlockRV, machine: Ma
     vectorize_wide(sch, init_lane)
     for stage in leaf_blocks(sch):
         if str(sch.get(stage).name_hint) == PAD:
-            sch.compute_at(stage, task)
-            *_, pad_lane = sch.get_loops(stage)
+            sch.compute_at(stage, task, preserve_unit_loops=True)
+            *_, pad_block, pad_row, pad_column, pad_lane = sch.get_loops(stage)
+            sch.reorder(pad_row, pad_column, pad_block)
             vectorize_wide(sch, pad_lane)
 
 

@@ -38,6 +38,14 @@ def parallel_outer(
     return fused
 
 
+def without_division(sch: s_tir.Schedule, loops: list[LoopRV]) -> list[LoopRV]:
+    """Return the loops to fuse: a fused one is divided by symbolic extents at each of its steps.
+
+    The last loop then stays apart, so that the steps are rows, not elements.
+    """
+    return loops[:-1] if len(loops) > 1 and None in extents(sch, loops) else loops
+
+
 def schedule_map(sch: s_tir.Schedule, block: SBlockRV, machine: Machine) -> None:
     """Schedule one spatial block over its own loops, as `schedule_maps` does."""
     schedule_maps(sch, [block], machine)
@@ -65,11 +73,12 @@ def schedule_maps(sch: s_tir.Schedule, blocks: Sequence[SBlockRV], machine: Mach
         for vector in vectors:
             sch.vectorize(vector)
         rows = points(sizes[:-1])
-        parallel_outer(sch, shared if rows < 8 * machine.cores else shared[:-1], machine, work)
+        tasks = shared if rows < 8 * machine.cores else shared[:-1]
+        parallel_outer(sch, without_division(sch, tasks), machine, work)
         return
     *outer, inner = join_maps(sch, blocks)
     if outer and (width is None or width >= lanes or points(sizes[:-1]) >= 4 * machine.cores):
-        parallel_outer(sch, outer, machine, work)
+        parallel_outer(sch, without_division(sch, outer), machine, work)
     else:  # one long axis: chunks of whole cache lines, the last one shorter
         fused = sch.fuse(*outer, inner) if outer else inner
         if work >= PARALLEL_WORK and machine.cores > 1:

@@ -17,7 +17,7 @@ from tir_schedules.blocks import (
     new_schedule,
     points,
 )
-from tir_schedules.llvm.elementwise import parallel_outer
+from tir_schedules.llvm.elementwise import parallel_outer, without_division
 from tir_schedules.machine import Machine
 from tir_schedules.rule import Decline, Rule
 
@@ -67,7 +67,7 @@ def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
     tails = [tail for _, tail in tiles]
     sch.reorder(*outer, *heads, *tails)
     spread = [*outer, *heads]
-    parallel_outer(sch, spread, machine, 4 * points(sizes))
+    parallel_outer(sch, without_division(sch, spread), machine, 4 * points(sizes))
     return sch
 
 

@@ -236,6 +236,12 @@ def _stacked(b: Bench) -> relax.Expr:
     return R.nn.conv2d(wide, b.const(8, 32, 3, 3), padding=1)
 
 
+def _tokens_mixed(b: Bench) -> relax.Expr:
+    layer = b.emit(R.matmul(b.param(1, 30, 4), b.const(4, 16)))
+    image = b.emit(R.reshape(b.emit(R.add(layer, b.const(16))), (1, 5, 6, 16)))
+    return R.nn.conv2d(b.emit(R.permute_dims(image, [0, 3, 1, 2])), b.const(8, 16, 1, 1))
+
+
 def _one_pixel(view: Callable[[relax.Expr], relax.Expr]) -> Instance:
     def build(b: Bench) -> relax.Expr:
         image = b.emit(R.reshape(b.param(2, 4), (2, 4, 1, 1)))
@@ -314,6 +320,7 @@ INSTANCES: dict[str, Instance] = {
     "transposed_product": _between_transposes,
     "sum_of_branches": _branches,
     "stacked_kernels": _stacked,
+    "layer_before_pixels": _tokens_mixed,
     "convolution_as_product_reshape": _one_pixel(lambda y: R.reshape(y, (2, 6))),
     "convolution_as_product_squeeze": _one_pixel(lambda y: R.squeeze(y, [2, 3])),
     "small_sums_first": _small(R.add, R.add),

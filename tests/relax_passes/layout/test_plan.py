@@ -20,7 +20,7 @@ R = relax.op
 
 def layouts(mod: tvm.IRModule, lanes: int = 8, fill_up: bool = True) -> list[int]:
     """Return the layout of each value of the main function, in their order."""
-    plan = plan_layouts(mod["main"], Lanes(lanes, fill_up), context().machine)
+    plan = plan_layouts(mod["main"], Lanes(lanes, fill_up), context().machine, mod)
     assert plan.is_optimal
     variables = [b.var for block in mod["main"].body.blocks for b in block.bindings]
     return [plan.layouts.get(var, PLAIN) for var in variables]
