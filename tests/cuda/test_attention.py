@@ -118,7 +118,7 @@ _BARRIER = "__syncthreads();"
 BROKEN = {  # of `whole`: what is replaced by what, which occurrence, and what is found then
     "no_wait": (_WAIT, ";", 0, "in flight"),
     "no_barrier": (_BARRIER, ";", 1, "race|in flight|never written"),
-    "reads_past_a_row": ("(&(x1_ptr[(", "(&(x1_ptr[(1 << 28) + (", 0, "outside a buffer"),
+    "reads_past_a_row": ("(&(x1_ptr[(", "(&(x1_ptr[1024 + (", 0, "outside a buffer"),
 }
 
 
