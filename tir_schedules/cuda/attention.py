@@ -26,7 +26,8 @@ def _apply(func: PrimFunc, machine: Machine) -> PrimFunc:
         raise Decline("the grid has no room for so many heads")
     dtype = nest.operand_dtype
     tile = choose_attention_tile(
-        dtype, points([batch, heads], 1), queries, size, columns, machine.gpu
+        *(dtype, points([batch, heads], 1), queries, size, columns, machine.gpu),
+        plain=nest.plain_scale is not None,
     )
     return AttentionKernel(nest, tile).write(func)
 

@@ -116,7 +116,8 @@ class SplitProducts:
     def score(self, base: Expr) -> None:
         """Emit three `mma` for 8 elements of 8 keys at a time."""
         kernel, tile = self.kernel, self.tile
-        with T.unroll(0, -(-kernel.size // 8)) as step:
+        # Not unrolled: loads of later steps would take the registers.
+        with T.serial(0, -(-kernel.size // 8)) as step:
             with T.unroll(0, tile.row_tiles) as row:
                 load_queries(kernel, row, step * 8, [self.raw[r] for r in range(4)])
                 for at in range(4):

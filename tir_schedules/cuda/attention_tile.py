@@ -77,7 +77,13 @@ class AttentionTile:
 
 
 def choose_attention_tile(
-    dtype: str, heads: int, queries: int | None, size: int | None, columns: int | None, gpu: Gpu
+    dtype: str,
+    heads: int,
+    queries: int | None,
+    size: int | None,
+    columns: int | None,
+    gpu: Gpu,
+    plain: bool = True,
 ) -> AttentionTile:
     """Choose the tiles of an attention.
 
@@ -91,6 +97,7 @@ def choose_attention_tile(
         size: Elements of a query, None where that is symbolic.
         columns: Elements of a value.
         gpu: The GPU.
+        plain: Whether scores are no more than scaled products; more takes registers.
 
     Raises:
         Decline: If there is no kernel for it.
@@ -107,7 +114,7 @@ def choose_attention_tile(
     row_warps, key_warps = (1, 4) if few else (4, 1)
     narrow = max(depth, width) <= 64 and item == 2
     blocks = heads * -(-(queries or 1024) // 128)
-    row_tiles = 2 if narrow and not few and blocks >= gpu.multiprocessors else 1
+    row_tiles = 2 if narrow and plain and not few and blocks >= gpu.multiprocessors else 1
     for warp_keys in (64, 32, 16):
         if (few or not narrow) and warp_keys == 64:
             continue
