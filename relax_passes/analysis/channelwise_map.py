@@ -32,7 +32,7 @@ class ChannelwiseMap:
 
     Attributes:
         data: The image that is read.
-        others: The tables, and the sizes that are passed as numbers.
+        others: The tables, and what else the call passes.
         call: The call.
     """
 
@@ -64,7 +64,7 @@ class ChannelwiseMap:
         arguments[self._place] = image
         tensors = [a for a in arguments if isinstance(a.ty, relax.TensorType)]
         rows, columns = dims_of(self.call)[2:]
-        numbers = _numbers(self._func, self.call, image)
+        sizes = _sizes(self._func, self.call)
 
         def compute(*given: te.Tensor) -> te.Tensor:
             tables = iter(given)
@@ -73,7 +73,7 @@ class ChannelwiseMap:
                 for param, argument in zip(self._func.params, arguments, strict=False)
                 if isinstance(argument.ty, relax.TensorType)
             }
-            return _map_of(self._func, parameters, numbers, (rows, columns), self._place)
+            return _map_of(self._func, parameters, sizes, (rows, columns), self._place)
 
         return builder.emit_te(compute, *tensors, primfunc_name_hint=self._name)
 
@@ -99,6 +99,8 @@ def channelwise_map(call: relax.Expr, mod: tvm.IRModule) -> ChannelwiseMap | Non
     if len(images) != 1 or not is_float32(given[images[0]]) or not has_channels(given[images[0]]):
         return None
     if not _passes_through(block, store, func.params[images[0]]):
+        return None
+    if not _uses_only_known(func, call, block, store):
         return None
     others = tuple(arg for place, arg in enumerate(given) if place != images[0])
     name = call.args[0].name_hint
@@ -180,23 +182,32 @@ def _is_linear(value: Any, image: tirx.Var) -> bool:
     return False
 
 
-def _numbers(func: PrimFunc, call: tvm.ir.Call, image: relax.Expr) -> dict[tirx.Var, Any]:
-    """Return what the symbolic sizes of a kernel are in its call."""
+def _uses_only_known(func: PrimFunc, call: tvm.ir.Call, block: SBlock, store: BufferStore) -> bool:
+    """Tell whether each variable in the stored value is an axis, a tensor or a size of one.
+
+    A number that the kernel is passed beside them would have to be passed on.
+    """
+    tensors = [param for param in func.params if isinstance(param.ty, tirx.BufferType)]
+    known = {*_sizes(func, call), *tensors, *(iv.var for iv in block.iter_vars)}
+    used: list[tirx.Var] = []
+    tvm_ffi.structural_walk(store.value, (tirx.Var, used.append))
+    return all(var in known for var in used)
+
+
+def _sizes(func: PrimFunc, call: tvm.ir.Call) -> dict[tirx.Var, Any]:
+    """Return what the symbolic sizes of a kernel's tensors are in its call."""
     found: dict[tirx.Var, Any] = {}
-    given = [*call.args[1].fields]
-    for param, argument in zip(func.params, given, strict=False):
+    for param, argument in zip(func.params, [*call.args[1].fields, call], strict=True):
         if isinstance(argument.ty, relax.TensorType):
             sizes = zip(param.ty.shape, argument.ty.shape.values, strict=True)
             found.update((own, size) for own, size in sizes if isinstance(own, tirx.Var))
-        else:
-            found[param] = getattr(argument, "value", argument)
     return found
 
 
 def _map_of(
     func: PrimFunc,
     parameters: dict[tirx.Var, te.Tensor],
-    numbers: dict[tirx.Var, Any],
+    sizes: dict[tirx.Var, Any],
     size: Sequence[Any],
     place: int,
 ) -> te.Tensor:
@@ -209,7 +220,7 @@ def _map_of(
 
     def element(*index: Any) -> Any:
         values = {iv.var: i for iv, i in zip(block.iter_vars, index, strict=False)}
-        values.update(numbers)
+        values.update(sizes)
 
         def load(old: TensorLoad) -> Any:
             tensor = parameters[old.source]

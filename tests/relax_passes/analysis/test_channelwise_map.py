@@ -54,6 +54,24 @@ def test_what_mixes_channels_is_none(body: Callable[[Any], Any]) -> None:
     assert found_in(mod) == []
 
 
+def test_a_kernel_that_is_passed_a_number_is_none() -> None:
+    """The number of rows to leave out: no tensor has that size."""
+    skipped = relax.Var("skipped", relax.ShapeType([N]))
+    bb = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1, 3, 8, 5), "float32"))
+    with bb.function("main", [x, skipped]):
+        with bb.dataflow():
+            data = te.placeholder((1, 3, 8, 5), name="data")
+            count = tirx.Var("count", "int64")
+            crop = te.compute((1, 3, 4, 5), lambda n, c, h, w: data(n, c, h + count, w))
+            kernel = bb.add_func(te.create_prim_func([data, count, crop]), "crop")
+            out = relax.TensorType((1, 3, 4, 5), "float32")
+            value = bb.emit(relax.call_tir(kernel, [x, relax.prim_value(N)], out_ty=out))
+            result = bb.emit_output(value)
+        bb.emit_func_output(result)
+    assert found_in(bb.get()) == []
+
+
 def test_a_square_is_a_map_but_not_linear() -> None:
     def square(data: te.Tensor) -> te.Tensor:
         return te.compute(data.shape, lambda *i: data(*i) * data(*i))
