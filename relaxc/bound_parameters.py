@@ -19,26 +19,35 @@ class BoundParameter:
     def __init__(self, spec: TensorSpec, value: Any) -> None:
         """Take a value that fits `spec`."""
         check_input(spec, value, {})
+        self._spec, self._given = spec, value
         self._kind = kind_of(value)
         self._value = to_stored(value, self._kind, spec.dtype)
-        self._shared: tuple[Any, int, Any] | None = None
+        self._shared: tuple[Any, tuple[Any, ...], Any] | None = None
 
     def tensor(self, device: Any) -> Any:
-        """Return the parameter as it is now, as a tensor on a device."""
-        shared, address = self._shared, self.address
-        if shared is not None and shared[0] == device and shared[1] == address:
+        """Return the parameter as it is now, as a tensor on a device.
+
+        Raises:
+            InvalidInput: If somebody has given it `data` that does not fit.
+        """
+        shared, place = self._shared, self.place
+        if shared is not None and shared[0] == device and shared[1] == place:
             return shared[2]
+        check_input(self._spec, self._given, {})
         tensor = to_tensor(self._value, self._kind, device)
-        if tensor.data_ptr() == address:
-            self._shared = device, address, tensor
+        if tensor.data_ptr() == place[0]:
+            self._shared = device, place, tensor
         return tensor
 
     @property
-    def address(self) -> int:
-        """Where its memory is: elsewhere once somebody has given a torch tensor other `data`."""
+    def place(self) -> tuple[Any, ...]:
+        """Where its memory is, and how it lies there: that of a torch tensor's `data` changes."""
+        value = self._value
         if self._kind == "numpy":
-            return int(self._value.__array_interface__["data"][0])
-        return int(self._value.data_ptr()) if hasattr(self._value, "data_ptr") else 0
+            return value.__array_interface__["data"][0], value.shape, value.strides
+        if self._kind == "torch":
+            return value.data_ptr(), value.shape, value.stride(), value.dtype
+        return (int(value.data_ptr()) if hasattr(value, "data_ptr") else 0,)
 
     @property
     def counted(self) -> Any:
@@ -51,8 +60,9 @@ class BoundParameters:
     """The parameters that a model is called with, and what is prepared of them.
 
     What depends on parameters alone is computed at the first call, and again where torch has
-    counted a change of one, a sample of its elements shows one, or it lies elsewhere. Arrays that
-    nobody counts, such as NumPy's, are prepared in each call. Safe to use from several threads.
+    counted a change of one, a sample of its elements shows one, or its memory or strides are
+    others. Arrays that nobody counts, such as NumPy's, are prepared in each call. Safe to use from
+    several threads.
     """
 
     def __init__(
@@ -67,7 +77,7 @@ class BoundParameters:
         """Return what `prepare` makes of the parameters as they are now, on a device."""
         tensors = [parameter.counted for parameter in self._prepared]
         counts = None if any(tensor is None for tensor in tensors) else versions(tensors)
-        state = counts, [parameter.address for parameter in self._prepared]
+        state = counts, [parameter.place for parameter in self._prepared]
         kept = self._kept
         if counts is not None and kept is not None:
             known, sample, where, results = kept

@@ -29,7 +29,7 @@ from relaxc.bound_parameters import (
     unshared,
 )
 from relaxc.buckets import Buckets, crop, entry_name, pad
-from relaxc.errors import IncompatibleArtifact, InvalidInput
+from relaxc.errors import IncompatibleArtifact, InvalidInput, RelaxcError
 from relaxc.pickled_model import model_from_bytes, model_to_bytes
 from relaxc.preparation import Preparation, prepared_anew
 from relaxc.report import Report
@@ -169,6 +169,8 @@ class CompiledModel:
             if taken is not None:
                 prepared = given.prepared(self._machine(PREPARE)[0], device)
             result = main(*tensors, *prepared)
+        except RelaxcError:
+            raise
         except Exception as fault:  # whatever TVM raises is one kind of error to users
             raise run_error(fault, str(self._path or self.report.source)) from fault
         single = isinstance(result, tvm.runtime.Tensor)

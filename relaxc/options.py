@@ -31,7 +31,8 @@ def check_options(
 
     if precision not in PRECISIONS:
         raise InvalidInput(f"unknown precision {precision!r}, expected one of {PRECISIONS}")
-    if threads is not None and (not isinstance(threads, int) or threads < 1):
+    is_number = isinstance(threads, int) and not isinstance(threads, bool)
+    if threads is not None and (not is_number or threads < 1):
         raise InvalidInput(f"threads must be a positive number, got {threads!r}")
     if not isinstance(keep_params, bool):
         raise InvalidInput(f"keep_params must be True or False, got {keep_params!r}")

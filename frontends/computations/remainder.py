@@ -9,10 +9,11 @@ from tvm import tirx
 from frontends.computations.kernel import as_dtype
 
 
-def remainder(a: Any, b: Any, *, of_dividend: bool) -> Any:
+def remainder(a: Any, b: Any, *, of_dividend: bool, sign_of_zero: bool = True) -> Any:
     """Return the remainder of a / b, with the divisor's or the dividend's sign; like NumPy's.
 
-    An integer's remainder by 0 is 0. float16 and bfloat16 are computed in float32.
+    An integer's remainder by 0 is 0. float16 and bfloat16 are computed in float32. A zero has the
+    divisor's sign too if `sign_of_zero`, else the dividend's, as in torch.
     """
     dtype = str(a.ty)
     if "float" not in dtype:
@@ -29,9 +30,13 @@ def remainder(a: Any, b: Any, *, of_dividend: bool) -> Any:
         return as_dtype(rest, dtype)
     zero = as_dtype(0.0, wide)
     differs = tirx.any(tirx.all(rest < zero, b > zero), tirx.all(rest > zero, b < zero))
-    exact = tirx.all(rest == zero, b != zero)  # a zero has the divisor's sign, too
-    signed_zero = tirx.Select(b < zero, as_dtype(-0.0, wide), zero)
-    return as_dtype(tirx.Select(differs, rest + b, tirx.Select(exact, signed_zero, rest)), dtype)
+    if sign_of_zero:
+        exact = tirx.all(rest == zero, b != zero)
+        signed_zero = tirx.Select(b < zero, as_dtype(-0.0, wide), zero)
+        return as_dtype(
+            tirx.Select(differs, rest + b, tirx.Select(exact, signed_zero, rest)), dtype
+        )
+    return as_dtype(tirx.Select(differs, rest + b, rest), dtype)
 
 
 def shift(a: Any, amount: Any, *, left: bool) -> Any:

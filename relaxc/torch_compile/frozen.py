@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -12,12 +13,30 @@ import torch
 from relaxc.element_sample import ElementSample
 from relaxc.torch_compile.call_plan import CallPlan
 
-Build = Callable[[Mapping[int, torch.Tensor]], CallPlan]
+Plan = Callable[[list[Any]], Any]
+Build = Callable[[Mapping[int, torch.Tensor]], Plan]
 
 # After so many versions parameters are taken as arguments: they are being trained.
 MOST_VERSIONS = 3
 
 _ADDRESS, _VERSION = torch.Tensor.data_ptr, operator.attrgetter("_version")
+
+
+@dataclass(frozen=True)
+class _Version:
+    """What was compiled, and of which parameters: replaced as a whole, so that threads agree.
+
+    Attributes:
+        plan: Runs the graph; None before the first call.
+        state: Addresses and versions of the parameters that are constants of it.
+        sample: Some of their elements.
+        takes_any: Whether parameters are arguments of it, so that none has to be compared.
+    """
+
+    plan: Plan | None = None
+    state: tuple[Any, ...] = ()
+    sample: ElementSample = field(default_factory=lambda: ElementSample(()))
+    takes_any: bool = False
 
 
 class FrozenGraph:
@@ -28,52 +47,48 @@ class FrozenGraph:
     """
 
     def __init__(self, build: Build, places: Sequence[int]) -> None:
-        """Compile by `build`, which takes constants by place; `places` are the parameters'."""
+        """Compile by `build`, which takes constants by place; `places` are the parameters'.
+
+        Where it gives anything but a `CallPlan`, no other version is built: that is eager.
+        """
         self._boxed_call = True
         self._build, self._places = build, tuple(places)
-        self._compiled: tuple[CallPlan | None, tuple[Any, ...], ElementSample] = (
-            None,
-            (),
-            ElementSample(()),
-        )
-        self._constants: dict[int, torch.Tensor] = {}
+        self._compiled = _Version()
         self._versions = 0
         self._lock = threading.Lock()
 
     def __call__(self, arguments: list[Any]) -> list[Any]:
         """Run the graph with the parameters as they are now."""
-        plan, state, sample = self._compiled
-        if plan is None or (
-            self._versions <= MOST_VERSIONS
-            and (state != self._now(arguments) or not sample.holds())
-        ):
+        compiled = self._compiled
+        plan = compiled.plan
+        if plan is None or not (compiled.takes_any or self._is_current(compiled, arguments)):
             with self._lock:
                 plan = self._compile(arguments)
         return plan(arguments)
+
+    def _is_current(self, compiled: _Version, arguments: list[Any]) -> bool:
+        return compiled.state == self._now(arguments) and compiled.sample.holds()
 
     def _now(self, arguments: list[Any]) -> tuple[Any, ...]:
         parameters = [arguments[place] for place in self._places]
         return (*map(_ADDRESS, parameters), *map(_VERSION, parameters))
 
-    def _compile(self, arguments: list[Any]) -> CallPlan:
-        plan, state, sample = self._compiled
-        if plan is None:
+    def _compile(self, arguments: list[Any]) -> Plan:
+        compiled = self._compiled
+        if compiled.plan is None:
             self._places = tuple(p for p in self._places if not arguments[p].is_inference())
+        elif compiled.takes_any or self._is_current(compiled, arguments):
+            return compiled.plan  # another thread was faster
         now = self._now(arguments)
-        if plan is not None and state == now and sample.holds():
-            return plan  # another thread was faster
         self._versions += 1
-        # They are kept: memory that is freed could be given to another parameter.
-        self._constants = (
-            {place: arguments[place].detach() for place in self._places}
-            if self._versions <= MOST_VERSIONS
-            else {}
-        )
-        # Taken before the parameters are read: a change in between is seen by the next call.
-        sample = ElementSample(list(self._constants.values()))
+        is_last = self._versions > MOST_VERSIONS
+        constants = {} if is_last else {p: arguments[p].detach() for p in self._places}
+        # Taken before the parameters are read: a change in between is seen by the next call. It
+        # keeps them: memory that is freed could be given to another parameter.
+        sample = ElementSample(list(constants.values()))
         with torch.no_grad():
-            plan = self._build(self._constants)
-        self._compiled = plan, now, sample
+            plan = self._build(constants)
+        self._compiled = _Version(plan, now, sample, is_last or not isinstance(plan, CallPlan))
         return plan
 
 

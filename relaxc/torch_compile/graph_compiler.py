@@ -61,16 +61,32 @@ class _Compiler:
         operators = sum(node.op == "call_function" for node in graph.graph.nodes)
         if not operators:
             return eager(graph)  # nothing to compute
+
+        def build(constants: Mapping[int, torch.Tensor]) -> Callable[..., Any]:
+            return self._or_eager(
+                graph, name, operators, lambda: self._build(graph, constants, name, operators)
+            )
+
+        def first() -> Callable[..., Any]:
+            if only_views(graph.graph):
+                return eager(graph)
+            if self.options.freeze and self.parameters:
+                return FrozenGraph(build, self.parameters)
+            return self._build(graph, {}, name, operators)
+
+        with _unpatched():
+            return self._or_eager(graph, name, operators, first)
+
+    def _or_eager(
+        self,
+        graph: torch.fx.GraphModule,
+        name: str,
+        operators: int,
+        build: Callable[[], Callable[..., Any]],
+    ) -> Callable[..., Any]:
+        """Return what `build` makes of a graph, or eager where it cannot, with the reason kept."""
         try:
-            with _unpatched():
-                if only_views(graph.graph):
-                    return eager(graph)
-                if self.options.freeze and self.parameters:
-                    return FrozenGraph(
-                        lambda constants: self._build(graph, constants, name, operators),
-                        self.parameters,
-                    )
-                return self._build(graph, {}, name, operators)
+            return build()
         except InvalidInput:  # an option: nothing that eager could do better
             raise
         except RelaxcError as fault:

@@ -128,6 +128,24 @@ def test_weights_are_prepared_once_for_a_binding(model, module, monkeypatch) -> 
 
 
 @torch.no_grad()
+def test_data_that_lies_otherwise_in_the_same_memory_is_seen(model) -> None:
+    twin = Tied().eval()
+    model.bind_parameters(twin)
+    shift = twin.shift
+    for _ in range(2):
+        close(model(X), twin(X))
+        twin.first.weight.data = twin.first.weight.data.t()  # prepared
+        shift.set_(shift.untyped_storage(), 0, (4,), (0,))  # read as it is
+    shift.data = shift.data[:2]
+    with pytest.raises(relaxc.InvalidInput, match="'shift': wrong shape"):
+        model(X)
+    shift.set_(torch.ones(4).untyped_storage(), 0, (4,), (1,))
+    twin.first.weight.data = twin.first.weight.data[:2]
+    with pytest.raises(relaxc.InvalidInput, match="weight': wrong shape"):
+        model(X)
+
+
+@torch.no_grad()
 def test_a_prepared_weight_that_is_returned_is_the_callers() -> None:
     class Returns(nn.Linear):
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -201,37 +201,6 @@ def div(b: GraphBuilder, x: Value, y: Value) -> relax.Expr:
     return relax.op.divide(*b.operands(x, y))
 
 
-@converter("aten.div.Tensor_mode", "aten.div.Scalar_mode")
-def div_mode(b: GraphBuilder, x: Value, y: Value, *, rounding_mode: str | None) -> relax.Expr:
-    """Division rounded towards zero ("trunc"), down ("floor"), or not at all."""
-    left, right = b.operands(x, y)
-    if rounding_mode is None:
-        return relax.op.divide(left, right)
-    if rounding_mode == "floor":
-        return relax.op.floor_divide(left, right)
-    if is_float(b.dtype):
-        return relax.op.trunc(b.emit(relax.op.divide(left, right)))
-    return relax.op.divide(left, right)  # on integers Relax truncates
-
-
-@converter("aten.floor_divide.default")
-def floor_divide(b: GraphBuilder, x: Value, y: Value) -> relax.Expr:
-    """Division rounded down."""
-    return relax.op.floor_divide(*b.operands(x, y))
-
-
-@converter("aten.remainder.Tensor", "aten.remainder.Scalar")
-def remainder(b: GraphBuilder, x: Value, y: Value) -> relax.Expr:
-    """The remainder with the divisor's sign, as Python's `%`."""
-    return relax.op.floor_mod(*b.operands(x, y))
-
-
-@converter("aten.fmod.Tensor", "aten.fmod.Scalar")
-def fmod(b: GraphBuilder, x: Value, y: Value) -> relax.Expr:
-    """The remainder with the dividend's sign, as C's `fmod`."""
-    return relax.op.mod(*b.operands(x, y))
-
-
 @converter("aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar")
 def power(b: GraphBuilder, x: Value, y: Value) -> relax.Expr:
     """X ** y. Small constant exponents become products: exact for integers, cheap for floats."""

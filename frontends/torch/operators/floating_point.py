@@ -75,15 +75,15 @@ def hypot(b: GraphBuilder, x: Value, y: Value) -> relax.Expr:
     left, right = (b.emit(relax.op.abs(v)) for v in b.operands(x, y))
     large = b.emit(relax.op.maximum(left, right))
     small = b.emit(relax.op.minimum(left, right))
-    # Zeros and infinities have no ratio; they are the result themselves.
-    whole = b.emit(relax.op.isinf(large))
-    whole = b.emit(
-        relax.op.logical_or(whole, b.emit(relax.op.equal(large, relax.const(0, b.dtype))))
-    )
     ratio = b.emit(relax.op.divide(small, large))
     grown = b.emit(relax.op.add(b.emit(relax.op.multiply(ratio, ratio)), relax.const(1, b.dtype)))
     length = b.emit(relax.op.multiply(large, b.emit(relax.op.sqrt(grown))))
-    return relax.op.where(whole, large, length)
+    # Zeros and infinities have no ratio; they are the result themselves, beside NaN, too (C99).
+    is_zero = b.emit(relax.op.equal(large, relax.const(0, b.dtype)))
+    length = b.emit(relax.op.where(is_zero, large, length))
+    for operand in (left, right):
+        length = b.emit(relax.op.where(b.emit(relax.op.isinf(operand)), operand, length))
+    return length
 
 
 @converter("aten.exp2.default")

@@ -36,5 +36,5 @@ def test_lengths_that_would_overflow_and_powers_of_two():
         return [torch.hypot(x, y), torch.hypot(x * 1e-30, y * 1e-30) * 1e30, torch.exp2(y)]
 
     assert_matches_eager(function, torch.tensor([3e30, 0.0, 5.0]), torch.tensor([4e30, 0.0, -12.0]))
-    infinite = torch.tensor([INF, 1.0, -INF]), torch.tensor([1.0, -INF, INF])
+    infinite = torch.tensor([INF, 1.0, -INF, INF, NAN]), torch.tensor([1.0, -INF, INF, NAN, -INF])
     assert_matches_eager(torch.hypot, *infinite)

@@ -269,6 +269,61 @@ def test_unsupported_operators_fall_back_with_a_logged_reason(caplog):
     assert "_linalg_eigh" in caplog.text and "test_backend.py" in caplog.text
 
 
+class WithoutConverter(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.eye(3))
+
+    def forward(self, x):
+        return torch.special.i0(x * self.weight)
+
+
+@torch.no_grad()
+def test_frozen_graphs_fall_back_too(caplog):
+    module, x = WithoutConverter(), torch.ones(3)
+    fast = torch.compile(module, backend=backend, mode="max-autotune")
+    with caplog.at_level(logging.WARNING, logger="relaxc.torch_compile"):
+        for _ in range(3):
+            close(fast(x), module(x))
+            module.weight.add_(1)
+    assert outcomes() == ["eager"]  # once: other parameters do not help
+    assert "aten.i0" in caplog.text
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match="aten.i0"):
+        compiled(module, freeze=True)(x)
+
+
+def test_no_thread_runs_old_constants_while_the_last_version_is_compiled():
+    import threading
+
+    from relaxc.torch_compile.call_plan import CallPlan
+    from relaxc.torch_compile.frozen import MOST_VERSIONS, FrozenGraph
+
+    class Plan(CallPlan):
+        def __init__(self, version):
+            self.version = version
+
+        def __call__(self, arguments):
+            return [self.version]
+
+    parameter, found, versions = torch.ones(1), [], []
+    other = threading.Thread(target=lambda: found.extend(frozen([parameter])))
+
+    def build(constants):
+        versions.append(Plan(len(versions)))
+        if not constants:  # parameters are arguments from here on
+            other.start()
+            other.join(0.1)  # it waits for this version
+        return versions[-1]
+
+    frozen = FrozenGraph(build, [0])
+    for _ in range(MOST_VERSIONS + 1):
+        frozen([parameter])
+        parameter.add_(1)
+    other.join()
+    assert found == [MOST_VERSIONS] and len(versions) == MOST_VERSIONS + 1
+
+
 def test_a_tensor_on_another_device_is_left_to_eager():
     x = torch.empty(3, device="meta")  # the one other device that every machine has
     assert torch.compile(lambda x: x + 1, backend=backend)(x).device == x.device
@@ -287,6 +342,7 @@ def test_strict_raises():
     [
         *({"colour": 1}, {"strict": 3}, {"precision": "low"}, {"target": "no such"}),
         *({"target": "cuda"}, {"target": 3}, {"cache_dir": 3}, {"dump_dir": 3}, {"threads": 0}),
+        {"threads": True},
     ],
 )
 def test_bad_options_are_named(options):
