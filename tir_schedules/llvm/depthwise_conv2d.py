@@ -38,10 +38,10 @@ _TILE_PIXELS = range(8, 3, -1)
 # The more pixels of a row, the more multiplications share a permutation. By the lanes of a register
 # that permutes: there are 32 registers of 16 lanes, 16 of 8.
 _GROUP_PIXELS = {16: range(14, 3, -1), 8: range(8, 3, -1)}
-# Bytes of bordered rows of one block that a task keeps. The fewer rows, the more often one is
-# copied as another task's border; a row is read again only for the next few, so that they need not
-# all be in the first-level cache.
-_ROWS_BYTES = 48 << 10
+# Bytes of bordered rows a task keeps: half a 32 KiB first-level cache. Rows of NHWC are gathered from
+# all over a wider image, so that copying them again as another task's border costs more than reading
+# them from the second-level cache.
+_ROWS_BYTES, _NHWC_ROWS_BYTES = 16 << 10, 48 << 10
 # Blocks of NHWC that a task copies together: lines of memory that follow each other.
 _TASK_BLOCKS = 4
 # Larger kernels keep a loop over their rows.
@@ -113,7 +113,9 @@ def depthwise_conv2d_nchwc(
             "tile_pixels": tile,
             "per_group": per_group,
             "task_blocks": _task_blocks(blocks) if channels_last else 1,
-            "task_rows": _task_rows(constant(oh), constant(cols), lanes, kh, sh, dh),
+            "task_rows": _task_rows(
+                constant(oh), _rows_that_fit(cols, lanes, channels_last), kh, sh, dh
+            ),
         },
     )
     if channels_last:
@@ -151,14 +153,19 @@ def _tile_pixels(columns: int | None, sizes: range) -> int:
     return min(sizes, key=lambda tile: -columns % tile)
 
 
-def _task_rows(
-    rows: int | None, columns: int | None, lanes: int, kernel: int, stride: int, dilation: int
-) -> int:
+def _rows_that_fit(columns: tirx.Expr | int, lanes: int, channels_last: bool) -> int | None:
+    """Return how many bordered rows of one block a task may keep, None of symbolic length."""
+    known = constant(columns)
+    size = _NHWC_ROWS_BYTES if channels_last else _ROWS_BYTES
+    return None if known is None else size // (4 * known * lanes)
+
+
+def _task_rows(rows: int | None, kept: int | None, kernel: int, stride: int, dilation: int) -> int:
     """Return the output rows of a task: a divisor, so that no task tests a bound."""
-    if rows is None or columns is None:
+    if rows is None or kept is None:
         return 1
     halo = (kernel - 1) * dilation + 1 - stride
-    most = max(1, (_ROWS_BYTES // (4 * columns * lanes) - halo) // stride)
+    most = max(1, (kept - halo) // stride)
     return next(size for size in range(min(most, rows), 0, -1) if rows % size == 0)
 
 
