@@ -38,9 +38,9 @@ _TILE_PIXELS = range(8, 3, -1)
 # The more pixels of a row, the more multiplications share a permutation. By the lanes of a register
 # that permutes: there are 32 registers of 16 lanes, 16 of 8.
 _GROUP_PIXELS = {16: range(14, 3, -1), 8: range(8, 3, -1)}
-# Bytes of bordered rows a task keeps: half a 32 KiB first-level cache. Rows of NHWC are gathered from
-# all over a wider image, so that copying them again as another task's border costs more than reading
-# them from the second-level cache.
+# Bytes of bordered rows a task keeps: half a 32 KiB first-level cache. Rows of NHWC are gathered
+# from all over a wider image, so that copying them again as another task's border costs more than
+# reading them from the second-level cache.
 _ROWS_BYTES, _NHWC_ROWS_BYTES = 16 << 10, 48 << 10
 # Blocks of NHWC that a task copies together: lines of memory that follow each other.
 _TASK_BLOCKS = 4
