@@ -97,7 +97,10 @@ class CapturedGraph:
         self._placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
         (output,) = [n for n in module.graph.nodes if n.op == "output"]
         outputs: list[Any] = list(output.args[0])
-        self._live = live_nodes(module.graph, [o for o in outputs if isinstance(o, torch.fx.Node)])
+        # Views that torch takes of results are not computed.
+        found = shared_bases(outputs, symbol_places(self._placeholders))
+        wanted = [base for base, _ in found if isinstance(base, torch.fx.Node)]
+        self._live = live_nodes(module.graph, wanted)
         self._variables: list[relax.Var] = []
         self._specs: list[TensorSpec] = []
         self._arguments: list[Argument] = []
@@ -109,8 +112,7 @@ class CapturedGraph:
         self.arguments = tuple(self._arguments)
         # The tensors to compute, by node: which result, and its order of memory.
         self._computed: dict[torch.fx.Node, tuple[int, tuple[int, ...] | None]] = {}
-        places = symbol_places(self._placeholders)
-        self.results = tuple(self._result(*found) for found in shared_bases(outputs, places))
+        self.results = tuple(self._result(base, views) for base, views in found)
         if not self._computed:
             raise UnsupportedOperator("a graph without any result to compute")
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from tvm import relax, te, tirx
 
+from frontends.computations.gather import gather_elements
 from frontends.torch.graph_builder import GraphBuilder, Value
 from frontends.torch.operators.elementwise import common_dtype
 from frontends.torch.registry import converter
@@ -31,9 +32,13 @@ def searchsorted(
     sorter: Value = None,
 ) -> relax.Expr:
     """How many numbers of each sorted last axis are less than x; from the right, not greater."""
-    if sorter is not None:
-        raise b.unsupported("an order of the sorted sequence as a tensor")
     ranks = b.tensor(sorted_sequence).ty.ndim - 1
+    if sorter is not None:  # the order that sorts each last axis
+        data = b.tensor(sorted_sequence)
+        order = b.checked(sorter, b.shape(data)[ranks])
+        sorted_sequence = b.te(
+            lambda t, places: gather_elements(t, places, ranks), data, order, name="sorted"
+        )
     return _count_below(b, sorted_sequence, x, right or side == "right", ranks)
 
 

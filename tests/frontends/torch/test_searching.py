@@ -22,6 +22,16 @@ def test_buckets_and_sorted_sequences():
     assert_matches_eager(function, x, torch.tensor([0.0, 1.0, 2.0]), rows)
 
 
+def test_a_sequence_that_an_order_sorts():
+    def function(x, rows, order, numbers):
+        at = torch.searchsorted(numbers, x[0], sorter=numbers.argsort())
+        return [torch.searchsorted(rows, x, sorter=order), at]
+
+    rows = torch.tensor([[1.0, 0.0, 3.0], [3.0, 2.0, 1.0]])
+    x = torch.tensor([[0.5, 1.0, 9.0], [2.5, 3.0, -1.0]])
+    assert_matches_eager(function, x, rows, rows.argsort(-1), rows[0])
+
+
 def test_tables_of_numbers_alone_are_evaluated_by_torch():
     def function(x):
         return x[:, torch.tril_indices(2, 3)[1]] + torch.hann_window(3) + torch.vander(x[0])
