@@ -2,12 +2,12 @@
 
 A tensor cut from the arena is a run of bytes. A view names all of it, `R.memory.view` some of it,
 as do the parts of a concatenation; so what is written, overwritten and read is known by the byte.
-Tensors from the run-time pool are followed in the same way; they may leave the function.
+Tensors from the run-time pool are followed in the same way; they may leave the function. So are
+the parameters and the constants, which live for ever and which nothing may write.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import tvm
@@ -18,50 +18,13 @@ from tvm.sym import Analyzer
 from tvm.tirx import IntImm
 
 from relax_passes.analysis.size_bounds import SizeBounds
+from relax_passes.memory.arena_tensor import ArenaTensor, Span, meet
 from relax_passes.memory.verify_offsets import OverlapError
 
 # Stated here again: the verifier trusts nothing of the planner.
 _PACKED = ("relax.call_pure_packed", "relax.call_dps_packed", "relax.tensor_to_shape")
 _VIEWS = ("relax.reshape", "relax.memory.view")
 _WHOLE = 1 << 62  # bytes of a tensor that takes all of a storage of symbolic size
-Span = tuple[int, int]  # bytes of a tensor: first, and the one after the last
-
-
-@dataclass
-class ArenaTensor:
-    """A run of bytes that was allocated, its life, and what of it has been written.
-
-    `storage` is None for a tensor from the run-time pool. `inputs` are the tensors read by the call
-    that first writes it.
-    """
-
-    name: str
-    storage: relax.Var | None
-    offset: int
-    size: int
-    first: int | None = None  # step of the first write
-    last: int = -1  # step of the last use
-    inputs: set[int] = field(default_factory=set)
-    written: list[Span] = field(default_factory=list)  # sorted, none touches the next
-
-    def is_written(self, span: Span) -> bool:
-        """Tell whether all bytes of a span have been written."""
-        begin, end = span
-        return begin >= end or any(b <= begin and end <= e for b, e in self.written)
-
-    def is_touched(self, span: Span) -> bool:
-        """Tell whether any byte of a span has been written."""
-        return any(_meet(span, other) for other in self.written)
-
-    def write(self, span: Span) -> None:
-        """Note that the bytes of a span are written."""
-        merged: list[Span] = []
-        for begin, end in sorted([*self.written, span]):
-            if merged and begin <= merged[-1][1]:
-                merged[-1] = (merged[-1][0], max(merged[-1][1], end))
-            else:
-                merged.append((begin, end))
-        self.written = merged
 
 
 class Replay:
@@ -77,6 +40,16 @@ class Replay:
         self._now = 0
         # For a tensor overwritten in place: the name it was written by, and those from before.
         self._stale: dict[int, dict[relax.Var, relax.Var]] = {}
+        self._constants = self._fix("a constant", _WHOLE)
+        for param in func.params:
+            if not _returns_scalar(param):
+                size = self._bounds.bytes_of(param.ty) or _WHOLE
+                self._holds[param] = self._fix(f"parameter {param.name}", size)
+
+    def _fix(self, name: str, size: int) -> dict[int, Span]:
+        """Take in what nothing may write; return what names it."""
+        self.tensors.append(ArenaTensor(name, None, 0, size, fixed=True, written=[(0, size)]))
+        return {len(self.tensors) - 1: (0, size)}
 
     def held(self, expr: relax.Expr) -> dict[int, Span]:
         """Return the tensors that an expression may read, and the bytes of each."""
@@ -85,6 +58,8 @@ class Replay:
             for index, span in self._holds.get(var, {}).items():
                 begin, end = found.get(index, span)
                 found[index] = (min(begin, span[0]), max(end, span[1]))
+        if _has_constant(expr):
+            found.update(self._constants)
         return found
 
     def in_arena(self, expr: relax.Expr) -> list[str]:
@@ -115,7 +90,7 @@ class Replay:
             for name in self.in_arena(value):
                 raise OverlapError(f"{name} lies in the arena but leaves it")
         if isinstance(value, Call) and _is_kernel(value, op):
-            self._run_kernel(value, used)
+            self._run_kernel(value)
         elif op not in _VIEWS and not isinstance(value, (relax.Tuple, relax.TupleGetItem)):
             self._check_written(used)
         if op == "relax.memory.view":
@@ -187,13 +162,15 @@ class Replay:
             return False
         return isinstance(self._mod[value.op], relax.Function)
 
-    def _run_kernel(self, call: Call, used: dict[int, Span]) -> None:
+    def _run_kernel(self, call: Call) -> None:
         """Note what a kernel writes: what nobody has written yet, and what its loops store to."""
         stored = self._stored_arguments(call)
         writes: list[tuple[int, Span]] = []
         for position, arg in enumerate(call.args):
-            for index, span in self._holds.get(arg, {}).items():
+            for index, span in self.held(arg).items():
                 tensor = self.tensors[index]
+                if tensor.fixed and stored is not None and position in stored:
+                    raise OverlapError(f"a kernel writes over {tensor.name}")
                 if stored is None:
                     if not tensor.is_written(span):
                         writes.append((index, span))
@@ -206,8 +183,7 @@ class Replay:
                     writes.append((index, span))
         fresh = {index for index, _ in writes if not self.tensors[index].written}
         for index in fresh:
-            tensor = self.tensors[index]
-            tensor.first, tensor.inputs = self._now, set(used) - fresh
+            self.tensors[index].first = self._now
         for index, span in writes:
             self.tensors[index].write(span)
 
@@ -216,12 +192,12 @@ class Replay:
         name = self.tensors[index].name
         for other, arg in enumerate(call.args):
             held = self._holds.get(arg, {}).get(index)
-            if other != position and held is not None and _meet(held, span):
+            if other != position and held is not None and meet(held, span):
                 raise OverlapError(f"a kernel overwrites {name} and reads it as another argument")
         written = call.args[position]
         stale = self._stale.setdefault(index, {})
         for var, spans in self._holds.items():
-            if index in spans and var != written and _meet(spans[index], span):
+            if index in spans and var != written and meet(spans[index], span):
                 stale[var] = written
         stale.pop(written, None)
 
@@ -259,8 +235,16 @@ def _is_kernel(call: Call, op: str) -> bool:
     return effect or op == "relax.vm.call_tir_dyn"
 
 
-def _meet(one: Span, other: Span) -> bool:
-    return one[0] < other[1] and other[0] < one[1]
+def _has_constant(expr: relax.Expr) -> bool:
+    """Tell whether an expression is a constant tensor, is made with one, or may compute one."""
+    if isinstance(expr, relax.If):
+        return True
+    if isinstance(expr, Call):
+        return any(_has_constant(arg) for arg in expr.args)
+    if isinstance(expr, relax.Tuple):
+        return any(_has_constant(field) for field in expr.fields)
+    # A data type or a string, too, is a constant, but not a tensor.
+    return isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.ty, relax.TensorType)
 
 
 def _pool_tensor(binding: relax.VarBinding) -> ArenaTensor | None:

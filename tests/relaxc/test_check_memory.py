@@ -10,6 +10,7 @@ from onnx import helper
 
 import relax_passes.memory.in_place as in_place
 import relax_passes.memory.plan_memory as plan_memory
+import relaxc
 from relax_passes.memory.plan_offsets import Plan
 from relaxc.check_memory import check_memory
 from relaxc.cli import main
@@ -97,6 +98,26 @@ def test_an_overlap_is_refused_by_the_verifier(path: Path, monkeypatch) -> None:
     monkeypatch.setattr(plan_memory, "plan_offsets", overlap)
     with pytest.raises(CompileError, match="share bytes"):
         check_memory(path, threads=1)
+
+
+def test_ranges_one_step_short_are_refused_by_the_verifier(monkeypatch) -> None:
+    """Each result then lies where the operand lies that the same kernel still reads."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["product"]),
+        helper.make_node("Transpose", ["product"], ["turned"], perm=[1, 0]),
+        helper.make_node("Softmax", ["turned"], ["y"], axis=0),
+    ]
+    real = plan_memory.analyze_live_ranges
+
+    def short(*arguments):
+        live = real(*arguments)
+        for storage in live.storages:
+            storage.upper -= storage.planned
+        return live
+
+    monkeypatch.setattr(plan_memory, "analyze_live_ranges", short)
+    with pytest.raises(CompileError, match="product .* and turned .* share bytes from 0"):
+        relaxc.compile(square_chain(SIZE, nodes, "y", ["w"]), threads=1, progress=False)
 
 
 def test_stale_reads_show_as_poison(path: Path, monkeypatch) -> None:

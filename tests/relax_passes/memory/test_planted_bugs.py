@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import tvm
 from tvm import relax, te, tirx
@@ -59,6 +60,13 @@ class Planned:
 
         func = tirx.PrimFunc(params, structural_map(func.body, replace))
         self.builder.emit(Call(self.builder.add_func(func, "negate"), [arg, *others]), "_")
+
+    def reverse(self, arg: relax.Expr, out: relax.Expr) -> None:
+        """Write the elements of the first argument in reverse order: no kernel for one buffer."""
+        given = te.placeholder((SIZE,), F32)
+        turned = te.compute((SIZE,), lambda i: given(SIZE - 1 - i))
+        func = te.create_prim_func([given, turned]).without_attr("global_symbol")
+        self.builder.emit(Call(self.builder.add_func(func, "reverse"), [arg, out]), "_")
 
     def view(self, arg: relax.Expr, name: str) -> relax.Var:
         return self.builder.emit(relax.op.reshape(arg, (SIZE,)), name)
@@ -191,7 +199,68 @@ def slice_outlives(p):
     return chain(p, (0, 128), cut)
 
 
+def reverse_two_names(p):
+    """Two tensors at the same bytes, the one dead where the other is written: no result in place.
+
+    This is what a planner makes whose live ranges end one step too early.
+    """
+    a = p.tensor(0, "a")
+    p.kernel(p.x, a)
+    b, out = p.tensor(0, "b"), p.output()
+    p.reverse(a, b)
+    p.kernel(b, out)
+    return out
+
+
+def write_into_input(p):
+    p.kernel(p.x, p.x)
+    return copied(p, p.x)
+
+
+def over_input(p):
+    p.negate(p.x)
+    return copied(p, p.x)
+
+
+def stale_input(p):
+    old = p.view(p.x, "old")
+    p.negate(old)
+    return copied(p, p.x)
+
+
+def over_constant(p):
+    constant = relax.const(np.zeros(SIZE, F32))
+    p.negate(constant)
+    return copied(p, constant)
+
+
+def over_view_of_constant(p):
+    constant = relax.const(np.zeros(SIZE, F32))
+    p.negate(p.view(constant, "old"))
+    return copied(p, constant)
+
+
+def over_constant_in_a_tuple(p):
+    pair = p.builder.emit(relax.Tuple([p.x, relax.const(np.zeros(SIZE, F32))]), "pair")
+    second = p.builder.emit(relax.TupleGetItem(pair, 1), "second")
+    p.negate(second)
+    return copied(p, second)
+
+
+def copied(p, tensor):
+    out = p.output()
+    p.kernel(tensor, out)
+    return out
+
+
 BUGS = {
+    reverse_two_names: "a .* and b .* share bytes from 0",
+    write_into_input: "a kernel writes over parameter x",
+    over_input: "a kernel writes over parameter x",
+    stale_input: "a kernel writes over parameter x",
+    over_constant: "a kernel writes over a constant",
+    over_view_of_constant: "a kernel writes over a constant",
+    over_constant_in_a_tuple: "a kernel writes over",
     same_offset: "a .* and b .* share bytes",
     partial_overlap: "share bytes from 192",
     view_outlives: "share bytes from 64",
@@ -231,9 +300,15 @@ def test_the_same_function_without_a_bug_passes():
         p.kernel(a, out)
         return out
 
+    def constant_beside(p):
+        a = p.tensor(0, "a")
+        p.kernel(p.view(relax.const(np.zeros(SIZE, F32)), "zero"), p.view(p.x, "v"), a)
+        p.negate(a, relax.const(np.ones(SIZE, F32)), p.x)
+        return copied(p, a)
+
     def parts(p):
         return two_parts(p, (0, 256))
 
-    for body in (correct, in_place, parts):
+    for body in (correct, in_place, constant_beside, parts):
         mod = Planned().build(body)
         verify_plan(mod["main"], mod)
