@@ -64,6 +64,10 @@ class _Pair:
         """Channels of the convolution's result, or blocks of channels."""
         return int(self.chain[0].var.ty.shape.values[1])
 
+    def counts(self, most: int) -> list[int]:
+        """Return into how many equal parts the channels can be cut, at most `most`."""
+        return [parts for parts in range(2, most + 1) if self.blocks % parts == 0]
+
 
 @graph_pass(name=NAME, phase="layout", options=SplitOptions)
 def split_at_peak(
@@ -101,9 +105,7 @@ def _split(
         ctx.log.decline(NAME, name, reason)
         return None
     best, lowest, count = None, peak, 1
-    for parts in range(2, options.most_parts + 1):
-        if pair.blocks % parts:
-            continue
+    for parts in pair.counts(options.most_parts):
         trial = _rebuilt(mod, func, place, pair, parts)
         reached = operator_peak(trial)[1]
         saved = lowest - reached
@@ -183,6 +185,8 @@ def _obstacle(pair: _Pair, options: SplitOptions) -> str:
         return "its result leaves the graph"
     if bytes_of(conv.args[0]) * 100 > options.read_percent * bytes_of(pair.chain[0].var):
         return "each part would read the whole image again"
+    if not pair.counts(options.most_parts):
+        return f"{pair.blocks} blocks of channels have no divisor from 2 to {options.most_parts}"
     return ""
 
 

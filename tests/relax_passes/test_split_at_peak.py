@@ -74,6 +74,14 @@ def test_each_option_is_a_limit(option: str, fires: int, refuses: int) -> None:
         assert bool(ctx.log.declined) != wanted
 
 
+def one_block(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    """Build the stem in blocks of 16 channels: it has one of them."""
+    layouts = {"kernel_layout": "OIHW16o", "out_layout": "NCHW16c"}
+    wide = bb.emit(R.nn.conv2d(x, weights(1, 3, 3, 3, 16), **layouts))
+    pooled = bb.emit(R.nn.max_pool2d(wide, (2, 2), (2, 2), layout="NCHW16c"))
+    return R.nn.relu(pooled)
+
+
 def grouped(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
     filtered = bb.emit(R.nn.conv2d(x, weights(18, 1, 3, 3), groups=3))
     return R.nn.conv2d(bb.emit(R.nn.max_pool2d(filtered, (2, 2))), weights(2, 18, 1, 1))
@@ -97,11 +105,22 @@ def later_peak(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
         (stem(), (2, 3, 20, 20), "channels of several images are no run of bytes"),
         (grouped, IMAGE, "its weights are no constant of one group"),
         (returned, IMAGE, "its result leaves the graph"),
+        (stem(13), IMAGE, "13 blocks of channels have no divisor from 2 to 4"),
+        (one_block, IMAGE, "1 blocks of channels have no divisor from 2 to 4"),
         (later_peak, IMAGE, "the whole function would need hardly less memory"),
         (stem(), (1, 3, tvm.tirx.Var("h", "int64"), 20), "its sizes are symbolic"),
         (stem(between=lambda x: R.nn.softmax(x, 1)), IMAGE, None),
     ],
-    ids=["batch", "groups", "output", "another peak", "symbolic sizes", "channels mixed"],
+    ids=[
+        "batch",
+        "groups",
+        "output",
+        "prime",
+        "one block",
+        "another peak",
+        "symbolic sizes",
+        "channels mixed",
+    ],
 )
 def test_others_stay(build: Callable, shape: tuple, reason: str | None) -> None:
     ctx = context()
