@@ -1,8 +1,8 @@
-"""Broadcast a tensor whose sizes are not known to be 1 or more before it runs."""
+"""Broadcasting that Relax has no operator for."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import te, tirx
@@ -24,3 +24,26 @@ def broadcast_loosely(x: te.Tensor, dims: Sequence[Any]) -> te.Tensor:
         return x[tuple(tirx.Select(size == 1, index(0), index(at)) for size, at in own)]
 
     return te.compute(dims, element, name="expand")
+
+
+def combined(
+    combine: Callable[[Any, Any], Any], x: te.Tensor, y: te.Tensor, dims: Sequence[Any]
+) -> te.Tensor:
+    """Return `combine` of each two elements of tensors that broadcast to `dims`.
+
+    Args:
+        combine: Makes an element of the result of one of `x` and one of `y`.
+        x: An axis of its is broadcast where the size is known to be 1.
+        y: The same.
+        dims: The shape of the result.
+    """
+
+    def read(t: te.Tensor, at: tuple[Any, ...]) -> Any:
+        own = zip(t.shape, at[len(at) - len(t.shape) :], strict=True)
+        return t(*(0 if _is_one(size) else place for size, place in own))
+
+    return te.compute(tuple(dims), lambda *at: combine(read(x, at), read(y, at)), name="combine")
+
+
+def _is_one(size: Any) -> bool:
+    return isinstance(size, tirx.IntImm) and int(size.value) == 1

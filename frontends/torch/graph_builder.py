@@ -114,10 +114,10 @@ class GraphBuilder:
         """
         if isinstance(value, torch.Tensor):
             if dtype is not None and value.numel() == 1 and value.ndim == 0:
-                return relax.const(value.item(), dtype)
+                return _number_constant(value.item(), dtype)
             expr = self._constant(value)
         elif isinstance(value, bool | int | float):
-            return relax.const(value, dtype or self.dtype)
+            return _number_constant(value, dtype or self.dtype)
         elif isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
             expr = self._number(value)
         else:
@@ -440,6 +440,14 @@ class GraphBuilder:
             f"{self.node.target} with {what} is not supported{source_line(self.node)}",
             node=self.node.name,
         )
+
+
+def _number_constant(value: float, dtype: str) -> relax.Expr:
+    """Return a number as a constant; an integer beyond the range wraps around, as torch casts."""
+    if isinstance(value, int) and dtype.startswith(("int", "uint")):
+        own = torch.iinfo(getattr(torch, dtype))
+        value = (value - own.min) % (own.max - own.min + 1) + own.min
+    return relax.const(value, dtype)
 
 
 def dtype_name(dtype: torch.dtype) -> str:

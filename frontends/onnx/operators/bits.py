@@ -8,6 +8,7 @@ from typing import Any
 import onnx
 from tvm import relax, te, tirx
 
+from frontends.computations.broadcast import combined
 from frontends.computations.remainder import remainder, shift
 from frontends.errors import InvalidModel
 from frontends.onnx.op import Op, numpy_dtype
@@ -19,22 +20,7 @@ from frontends.storage_types import container
 
 def _broadcast(op: Op, combine: Callable[[Any, Any], Any]) -> relax.Expr:
     """Emit `combine` of two inputs that broadcast."""
-
-    def compute(a: te.Tensor, b: te.Tensor) -> te.Tensor:
-        def element(*at: Any) -> Any:
-            return combine(read(a, at), read(b, at))
-
-        def read(x: te.Tensor, at: tuple[Any, ...]) -> Any:
-            own = at[len(at) - len(x.shape) :]
-            return x(*(0 if _is_one(d) else i for d, i in zip(x.shape, own, strict=True)))
-
-        return te.compute((a + b).shape, element, name="combine")
-
-    return op.te(compute, *operands(op))
-
-
-def _is_one(dim: Any) -> bool:
-    return isinstance(dim, tirx.IntImm) and int(dim.value) == 1
+    return op.te(lambda a, b: combined(combine, a, b, (a + b).shape), *operands(op))
 
 
 @converter("Mod")

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from tvm import relax, te, tirx
+from tvm import relax
 
+from frontends.computations.broadcast import combined
 from frontends.computations.checked_values import NAME as CHECK
 from frontends.computations.checked_values import checked_values
 from frontends.computations.quotient import floor_quotient, integer_quotient
 from frontends.computations.remainder import remainder as remainder_of
-from frontends.torch.graph_builder import GraphBuilder, Size, Value, source_line
+from frontends.torch.graph_builder import GraphBuilder, Value, source_line
 from frontends.torch.operators.elementwise import is_float
 from frontends.torch.registry import converter
 
@@ -89,19 +90,6 @@ def _broadcast(
     b: GraphBuilder, combine: Combine, left: relax.Expr, right: relax.Expr
 ) -> relax.Expr:
     """Emit `combine` of the elements of two tensors that broadcast to the node's result."""
-
-    def compute(x: te.Tensor, y: te.Tensor, sizes: list[Size]) -> te.Tensor:
-        def read(t: te.Tensor, at: tuple[Any, ...]) -> Any:
-            own = zip(t.shape, at[len(at) - len(t.shape) :], strict=True)
-            return t(*(0 if _is_one(size) else place for size, place in own))
-
-        def element(*at: Any) -> Any:
-            return combine(read(x, at), read(y, at))
-
-        return te.compute(tuple(sizes), element, name="quotient")
-
-    return b.te(compute, left, right, dims=b.result_shape)
-
-
-def _is_one(size: Any) -> bool:
-    return isinstance(size, tirx.IntImm) and int(size.value) == 1
+    return b.te(
+        lambda x, y, sizes: combined(combine, x, y, sizes), left, right, dims=b.result_shape
+    )

@@ -103,6 +103,11 @@ def test_rank_0_tensors_do_not_widen_tensors_of_their_category():
     assert_matches_eager(lambda x, s: [x + s, x < s], whole(4, dtype=torch.int32), torch.tensor(2))
 
 
+def test_numbers_beyond_the_range_of_a_tensors_dtype_wrap_around():
+    x, u = whole(4, dtype=torch.int8), whole(4).abs().to(torch.uint8)
+    assert_matches_eager(lambda a, b: [a + torch.tensor(300), a * 300, b + 256, b - (-1)], x, u)
+
+
 def test_comparison_of_an_integer_with_a_fraction_is_not_truncated():
     assert_matches_eager(lambda x: [x < 2.5, x >= 1.5, x == 2.5], torch.arange(5))
 
