@@ -119,7 +119,16 @@ def _register_unary(name: str, op: Callable[[relax.Expr], relax.Expr]) -> None:
             return value
         if b.dtype.startswith("uint") and name in _ON_UNSIGNED:
             return _ON_UNSIGNED[name](b, value)
+        if name == "sign" and is_float(b.dtype):
+            return _sign(b, value)
         return op(value)
+
+
+def _sign(b: GraphBuilder, x: relax.Expr) -> relax.Expr:
+    """Return (x > 0) - (x < 0): 0 for NaN and -0.0, too, unlike Relax's and ONNX's sign."""
+    zero = relax.const(0, b.dtype)
+    above, below = (b.emit(test(x, zero)) for test in (relax.op.greater, relax.op.less))
+    return relax.op.subtract(b.cast(above, b.dtype), b.cast(below, b.dtype))
 
 
 def _register_arithmetic(name: str, op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> None:

@@ -31,6 +31,11 @@ def test_signs_of_zeros_and_integers():
     assert_matches_eager(function, x, y, torch.tensor([-1, 2, 0, -7]))
 
 
+def test_nan_has_the_sign_zero():
+    x = torch.tensor([NAN, -0.0, 0.0, INF, -2.0])
+    assert_matches_eager(lambda v: [torch.sign(v), torch.sgn(v), 1 / v.sign()], x)
+
+
 def test_lengths_that_would_overflow_and_powers_of_two():
     def function(x, y):
         return [torch.hypot(x, y), torch.hypot(x * 1e-30, y * 1e-30) * 1e30, torch.exp2(y)]

@@ -39,3 +39,24 @@ def test_interpolate_by_a_whole_scale():
 def test_interpolate_by_a_scale_the_sizes_do_not_give(scale):
     """T2: torch samples at 1 / scale then, which the sizes alone do not tell."""
     assert_matches_eager(lambda x: interpolate(x, scale_factor=scale, mode="bilinear"), X)
+
+
+def test_scales_that_leave_a_size_as_it_is():
+    """torch then copies, in some modes: along one axis, or if no axis changes."""
+    line, image = torch.randn(1, 2, 3), torch.randn(1, 2, 3, 3)
+    wide, volume = torch.randn(1, 1, 3, 8), torch.randn(1, 1, 3, 2, 4)
+
+    def resized(x, *modes, **options):
+        return [interpolate(x, scale_factor=1.3, mode=mode, **options) for mode in modes]
+
+    def function(a, b, c, d):
+        return [
+            *resized(a, "linear", "nearest", "nearest-exact"),
+            *resized(b, "bilinear", "bicubic", "nearest", "nearest-exact"),
+            *resized(c, "bilinear", "bicubic", "nearest", "nearest-exact"),
+            *resized(b, "bilinear", "bicubic", antialias=True),
+            *resized(c, "bilinear", "bicubic", antialias=True),
+            *resized(d, "trilinear", "nearest"),
+        ]
+
+    assert_matches_eager(function, line, image, wide, volume)
