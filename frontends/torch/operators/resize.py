@@ -87,11 +87,11 @@ def _resample(b: GraphBuilder, x: relax.Expr, mode: Mode, scales: Sequence[Any])
     """Resample every spatial axis; `scales` are in either of `_FORMS`, or missing."""
     shape = b.shape(x)
     given = scales[0] if scales and isinstance(scales[0], list | tuple) else scales
-    if _copies_whole(mode, len(shape)) and same_shape(shape, b.result_shape):
-        return x
     for axis, scale in itertools.zip_longest(range(2, len(shape)), given):
         length, output = shape[axis], b.result_shape[axis]
-        if same_shape([length], [output]) and (scale in (None, 1.0) or _copies_axes(mode)):
+        if same_shape([length], [output]) and (
+            scale in (None, 1.0) or _copies_axes(mode, len(shape))
+        ):
             continue
         found = _tables(b, length, output, scale, mode)
         x = b.te(
@@ -101,18 +101,14 @@ def _resample(b: GraphBuilder, x: relax.Expr, mode: Mode, scales: Sequence[Any])
     return x
 
 
-def _copies_axes(mode: Mode) -> bool:
+def _copies_axes(mode: Mode, rank: int) -> bool:
     """Tell whether torch copies along an axis that keeps its length, whatever scale is given.
 
-    A scale of 1.3 leaves 3 elements 3. `compute_source_index_and_lambda` in ATen's `UpSample.h`.
+    A scale of 1.3 leaves 3 elements 3. `compute_source_index_and_lambda` and `nearest_idx` in
+    ATen's `UpSample.h`; images alone use the latter.
     """
-    return mode.kind == "linear" and not mode.antialias
-
-
-def _copies_whole(mode: Mode, rank: int) -> bool:
-    """Tell whether torch copies an image that keeps its size, whatever scales are given."""
     nearest = mode.kind == "nearest" and mode.coordinates == "asymmetric"
-    return mode.antialias or (nearest and rank == 4)
+    return mode.kind == "linear" or mode.antialias or (nearest and rank == 4)
 
 
 def _tables(

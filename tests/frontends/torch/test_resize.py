@@ -42,9 +42,9 @@ def test_interpolate_by_a_scale_the_sizes_do_not_give(scale):
 
 
 def test_scales_that_leave_a_size_as_it_is():
-    """torch then copies, in some modes: along one axis, or if no axis changes."""
+    """torch then copies along that axis, in some modes."""
     line, image = torch.randn(1, 2, 3), torch.randn(1, 2, 3, 3)
-    wide, volume = torch.randn(1, 1, 3, 8), torch.randn(1, 1, 3, 2, 4)
+    wide, volume = torch.randn(1, 2, 3, 8), torch.randn(1, 2, 3, 2, 4)
 
     def resized(x, *modes, **options):
         return [interpolate(x, scale_factor=1.3, mode=mode, **options) for mode in modes]
