@@ -18,9 +18,12 @@ class BoundParameter:
 
     def __init__(self, spec: TensorSpec, value: Any) -> None:
         """Take a value that fits `spec`."""
-        check_input(spec, value, {})
         self._spec, self._given = spec, value
-        self._kind = kind_of(value)
+        try:
+            self._kind = kind_of(value)
+        except InvalidInput as fault:
+            raise InvalidInput(f"parameter {spec.name!r}: {fault.message}") from None
+        check_input(spec, value, {})
         self._value = to_stored(value, self._kind, spec.dtype)
         self._shared: tuple[Any, tuple[Any, ...], Any] | None = None
 

@@ -177,6 +177,8 @@ def test_a_mapping_may_hold_more_but_not_less(model, module) -> None:
     model.bind_parameters({**state, "shift": module.shift, "unused": X})
     with pytest.raises(relaxc.InvalidInput, match="'shift': wrong rank"):
         model.bind_parameters({**state, "shift": X})
+    with pytest.raises(relaxc.InvalidInput, match="parameter 'shift'.*str"):
+        model.bind_parameters({**state, "shift": "text"})
     with pytest.raises(relaxc.InvalidInput, match="got int"):
         model.bind_parameters(3)
 

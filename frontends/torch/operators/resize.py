@@ -93,6 +93,8 @@ def _resample(b: GraphBuilder, x: relax.Expr, mode: Mode, scales: Sequence[Any])
             scale in (None, 1.0) or _copies_axes(mode, len(shape))
         ):
             continue
+        if _is_image_of_nearest(mode, len(shape)) and same_shape([length * 2], [output]):
+            scale = 2.0  # torch reads i >> 1, though the scale were 2.3
         found = _tables(b, length, output, scale, mode)
         x = b.te(
             lambda data, index, *weight, a=axis: combine(data, a, index, *(weight or [None])),
@@ -107,8 +109,11 @@ def _copies_axes(mode: Mode, rank: int) -> bool:
     A scale of 1.3 leaves 3 elements 3. `compute_source_index_and_lambda` and `nearest_idx` in
     ATen's `UpSample.h`; images alone use the latter.
     """
-    nearest = mode.kind == "nearest" and mode.coordinates == "asymmetric"
-    return mode.kind == "linear" or mode.antialias or (nearest and rank == 4)
+    return mode.kind == "linear" or mode.antialias or _is_image_of_nearest(mode, rank)
+
+
+def _is_image_of_nearest(mode: Mode, rank: int) -> bool:
+    return mode.kind == "nearest" and mode.coordinates == "asymmetric" and rank == 4
 
 
 def _tables(

@@ -57,6 +57,7 @@ def test_scales_that_leave_a_size_as_it_is():
             *resized(b, "bilinear", "bicubic", antialias=True),
             *resized(c, "bilinear", "bicubic", antialias=True),
             *resized(d, "trilinear", "nearest"),
+            interpolate(c, scale_factor=(2.3, 2.1), mode="nearest"),  # 3 x 8 to 6 x 16
         ]
 
     assert_matches_eager(function, line, image, wide, volume)
