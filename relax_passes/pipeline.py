@@ -64,6 +64,7 @@ from relax_passes.verify import verify_import, verify_phase
 from relax_passes.view_before_slice import view_before_slice
 from relax_passes.widen_half_precision import widen_half_precision
 from relax_passes.widen_indices import widen_indices
+from relax_passes.wrap_integers import wrap_integers
 
 OnPhase = Callable[[str, int, int], None]
 OnPass = Callable[[str], None]
@@ -239,6 +240,7 @@ def default_pipeline() -> Pipeline:
                 lower_operators,
                 widen_indices,
                 guard_float_sums,
+                wrap_integers,
                 lift_preparation,
                 eliminate_dead_code,
             ),

@@ -100,6 +100,8 @@ def run_bench(args: argparse.Namespace) -> int:
 
 def run_check(args: argparse.Namespace) -> int:
     """Compare with ONNX Runtime; 1 if an output is off."""
+    if not args.tolerance >= 0:
+        raise InvalidInput(f"--tolerance {args.tolerance}: expected a number of at least 0")
     if args.coverage:
         return _show_coverage(args)
     if args.bisect:
@@ -199,6 +201,8 @@ def run_explain(args: argparse.Namespace) -> int:
         from relaxc.drawing.memory_picture import check_picture_path
 
         check_picture_path(args.memory)
+    if args.html and not Path(args.html).absolute().parent.is_dir():
+        raise InvalidInput("cannot write the report: no such folder", file=args.html)
     if Path(args.model).suffix == ".so":
         import relaxc
 
@@ -281,6 +285,8 @@ def run_opt(args: argparse.Namespace) -> int:
         counts = after
     for name, what in ctx.log.fired:
         print(f"# {name}: {what}")
+    for name, subject, reason in ctx.log.declined:
+        print(f"# {name}: not {subject}: {reason}")
     if args.output:
         try:
             dump_module(module, args.output)

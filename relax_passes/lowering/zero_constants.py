@@ -1,7 +1,7 @@
-"""With precision "strict", a zero that a product or a quotient reads stays a tensor.
+"""With precision "strict", a zero that arithmetic reads stays a tensor.
 
 TVM computes with scalar constants while it writes the loop nest, and makes x * 0 and 0 / x zero
-even where x is NaN, infinite or zero.
+even where x is NaN, infinite or zero. It makes x + 0 and x - (-0) x, which is 0 where x is -0.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from relax_passes.lowering.rule import LoweringRule, default_lowering
 from relax_passes.pass_base import PassContext
 
 _OPERATORS: dict[str, Callable[[te.Tensor, te.Tensor], te.Tensor]] = {
+    "add": topi.add,
+    "subtract": topi.subtract,
     "multiply": topi.multiply,
     "divide": topi.divide,
 }
 
 
 def lowerings(ctx: PassContext) -> dict[str, LoweringRule]:
-    """Return the rules for products and quotients, none if they may be simplified."""
+    """Return the rules for arithmetic with zeros, none if they may be simplified."""
     if ctx.precision != "strict":
         return {}
     return {f"relax.{name}": _keep_zero(name) for name in _OPERATORS}

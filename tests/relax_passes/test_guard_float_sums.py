@@ -61,6 +61,8 @@ CASES: dict[str, tuple[Callable, Callable]] = {
     ),
     "x - x": (lambda bb, x: R.subtract(x, x), lambda x: x - x),
     "x * 0": (lambda bb, x: R.multiply(x, const(0)), lambda x: x * np.float32(0)),
+    "x + 0": (lambda bb, x: R.add(x, const(0)), lambda x: x + np.float32(0)),
+    "x - -0": (lambda bb, x: R.subtract(x, const(-0.0)), lambda x: x - np.float32(-0.0)),
     "0 / x": (lambda bb, x: R.divide(const(0), x), lambda x: np.float32(0) / x),
 }
 
@@ -75,6 +77,15 @@ def test_strict_numbers_are_those_of_ieee(case: str) -> None:
     np.testing.assert_array_equal(
         np.signbit(got)[~np.isnan(wanted)], np.signbit(wanted)[~np.isnan(wanted)]
     )
+
+
+@pytest.mark.parametrize("exponent", [0.5, -0.5])
+def test_strict_powers_of_special_values(exponent: float) -> None:
+    x = np.array([-np.inf, -0.0, 0.0, np.nan, -4.0, 4.0, np.inf, 1.0], "float32")
+    mod = module((8,), lambda bb, x: R.power(x, const(exponent)))
+    with np.errstate(all="ignore"):
+        wanted = np.power(x, np.float32(exponent))
+    np.testing.assert_array_equal(relaxc.compile(mod, precision="strict", threads=1)(x), wanted)
 
 
 def test_without_the_pass_the_simplifier_cancels() -> None:

@@ -11,11 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 import tvm
 from onnx import TensorProto, helper
 
 import relaxc
+import relaxc.check
 from relaxc.cli import main
 from relaxc.compiled_model import CompiledModel
 from tests.relaxc.small_models import affine_relu, two_inputs
@@ -75,8 +77,37 @@ def test_compile_run_check_explain(
     assert json.loads(report.read_text())["kernels"] and "<html" in html.read_text()
 
 
-def test_check_fails_on_a_tolerance_that_cannot_be_met(onnx_file: Path) -> None:
-    assert main(["check", str(onnx_file), "--tolerance", "-1"]) == 1
+def test_check_fails_beyond_the_tolerance(onnx_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = ["check", str(onnx_file), "--tolerance"]
+    wrong = relaxc.check.OutputError("y", 0.5)
+    monkeypatch.setattr(relaxc.check, "check_against_onnxruntime", lambda *_, **__: [wrong])
+    assert main([*command, "0.5"]) == 0 and main([*command, "0.4"]) == 1
+
+
+@pytest.mark.parametrize("tolerance", ["-1", "nan"])
+def test_check_refuses_a_tolerance_that_none_can_meet(
+    tolerance: str, onnx_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", str(onnx_file), "--tolerance", tolerance]) == 2
+    assert "at least 0" in capsys.readouterr().err
+
+
+def test_explain_refuses_a_folder_that_is_not_there_before_it_compiles(
+    onnx_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", str(onnx_file), "--html", str(tmp_path / "absent" / "r.html")]) == 2
+    shown = capsys.readouterr()
+    assert "no such folder" in shown.err and not shown.out
+
+
+def test_opt_prints_why_a_pass_declines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[1,2,4,4] x, float[2] m) => (float[1,2,4,4] y, float[1,2,4,4] c)
+    <float[2,2,1,1] w = {1,2,3,4}, float[2] s = {1,2}>
+    { c = Conv(x, w) y = BatchNormalization(c, s, s, s, s) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "shared.onnx")
+    assert main(["opt", str(tmp_path / "shared.onnx"), "-p", "fold_batch_norm"]) == 0
+    assert "# fold_batch_norm: not c: it has another reader" in capsys.readouterr().out
 
 
 def test_bench_measures_and_skips_what_is_missing(

@@ -53,6 +53,7 @@ _ROUND = 12582912.0
 _ROUND_BITS = 0x4B400000
 # Adding this leaves the integer's biased form: shifted left, it is an exponent.
 _ROUND_BIASED = _ROUND + 127
+_LARGEST = (2.0 - 2.0**-23) * 2.0**127
 _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4
 
 
@@ -335,15 +336,24 @@ def _power(base: Expr, exponent: Expr) -> Expr | None:
     if not isinstance(exponent, tirx.FloatImm | tirx.IntImm):
         return None
     value = float(exponent.value)
-    if value == 0.5:  # pow(-0.0, 0.5) is 0 and pow(-inf, 0.5) is inf: models use neither
-        return tirx.sqrt(base)
+    if value == 0.5:
+        return _let(base, _root)
     if value == -0.5:
-        return _f(1.0) / tirx.sqrt(base)
+        return _f(1.0) / _let(base, _root)
     if value == -1.0:
         return _f(1.0) / base
     if value in (1.0, 2.0, 3.0, 4.0):
         return _let(base, lambda b: math.prod([b] * (int(value) - 1), start=b))
     return None
+
+
+def _root(x: Expr) -> Expr:
+    """Return x^0.5: the square root, but 0 of -0 and infinity of -infinity."""
+    infinity = _float(_i(0x7F800000))
+    root = _select(
+        tirx.any(x < _f(0.0), x > _f(0.0)), tirx.sqrt(x), x * x
+    )  # of 0 and NaN, the square
+    return _select(x < _f(-_LARGEST), infinity, root)
 
 
 def _isnan(x: Expr) -> Expr:

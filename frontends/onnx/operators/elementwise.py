@@ -94,8 +94,6 @@ def power(op: Op) -> relax.Expr:
         value = float(known.reshape(-1)[0])
         if value == 2.0:
             return R.multiply(base, base)
-        if value == 0.5:
-            return R.sqrt(base)
         if value == 1.0:
             return base
     if is_float(dtype):

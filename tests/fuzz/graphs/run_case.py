@@ -152,11 +152,13 @@ def _unoptimized(mod: tvm.IRModule) -> relax.VirtualMachine:
     """Build with what no graph can do without: operators to loop nests, default loops."""
     from relax_passes.decompose_inference import decompose_inference
     from relax_passes.lower_operators import lower_operators
+    from relax_passes.wrap_integers import wrap_integers
 
     ctx = _context()
     with ctx.target:
         mod, _ = decompose_inference(mod, ctx)
         mod, _ = lower_operators(mod, ctx)
+        mod, _ = wrap_integers(mod, ctx)
         functions = {
             var: func.with_attr("tirx.is_scheduled", 1) if isinstance(func, tirx.PrimFunc) else func
             for var, func in mod.functions.items()

@@ -177,3 +177,38 @@ add(
         weight=0.5,
     ),
 )
+
+
+# integers that overflow ---------------------------------------------------------------------------
+
+
+def _beyond(args: Sequence[Any], attrs: Attributes, m: Any, const: Callable[[int], Any]) -> Any:
+    """Return whether x factor + summand, wrapped around, is less than x."""
+    product = m.multiply(args[0], const(attrs["factor"]))
+    return m.less(m.add(product, const(attrs["summand"])), args[0])
+
+
+def _propose_overflow(draw: Draw) -> tuple[Sequence[int], dict[str, Any]] | None:
+    x = draw.pick(lambda t: t.dtype in ("int32", "int64"))
+    if x is None:
+        return None
+    largest = int(np.iinfo(draw.type(x).dtype).max)
+    factor = draw.rng.choice([1, -1, 2, largest // 5])
+    return [x], {"factor": factor, "summand": draw.rng.choice([largest, -largest, largest // 2])}
+
+
+add(
+    "overflow",
+    Operator(
+        lambda types, attrs: types[0].like(dtype="bool", low=0.0, high=1.0, exact=True),
+        lambda sizes, args, attrs: _beyond(args, attrs, op, _constant_like(args[0])),
+        lambda sizes, args, attrs: _beyond(args, attrs, np, args[0].dtype.type),
+        _propose_overflow,
+        weight=0.7,
+    ),
+)
+
+
+def _constant_like(x: relax.Expr) -> Callable[[int], relax.Expr]:
+    dtype = str(x.ty.dtype)
+    return lambda value: relax.const(np.array(value, dtype), dtype)
