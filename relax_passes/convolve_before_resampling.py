@@ -134,6 +134,8 @@ class _Exchange(CallRewriter):
 
     def _pays(self, call: tvm.ir.Call, parts: Sequence[_Part]) -> bool:
         """Compare the multiplications saved with the bytes that more channels are moved."""
+        if not any(part.maps for part in parts):
+            return False
         lanes = self._machine.lanes("float32") * self._machine.fma_units
         out, large = int(dims_of(call)[1]), _pixels(call)
         fewer = moved = 0.0
@@ -163,13 +165,17 @@ def _mixes_pixels_alone(call: tvm.ir.Call) -> bool:
 
 
 def _pixels(value: relax.Expr) -> int:
-    """Return the pixels of an image, its symbolic sizes at a nominal one."""
+    """Return the pixels of an image, its symbolic sizes at a nominal one.
+
+    A size that is computed in floats, as floor(1.2 * h), counts as one symbol.
+    """
 
     def number(size: Any) -> int:
         plain = tvm_ffi.structural_map(
             size, (tirx.Var, lambda var: tirx.IntImm(str(var.ty.dtype), _NOMINAL_SIZE))
         )
-        return int(tvm.sym.Analyzer().simplify(plain))
+        known = tvm.sym.Analyzer().simplify(plain)
+        return int(known) if isinstance(known, tirx.IntImm) else _NOMINAL_SIZE
 
     batch, _, height, width = dims_of(value)
     return prod(number(size) for size in (batch, height, width))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import tvm
-from tvm import relax, tirx
+from tvm import relax, te, tirx
 
 from relax_passes.convolve_before_resampling import NAME, convolve_before_resampling
 from relax_passes.pass_base import PassContext
@@ -60,6 +60,26 @@ def test_symbolic_sizes() -> None:
         return R.nn.conv2d(repeat(bb, x, 2, 2), weights(8, 8, 1, 1))
 
     check(convolve_before_resampling, module((1, 8, h, 6), build), image(1, 8, 5, 6))
+
+
+def test_a_size_that_is_computed_in_floats() -> None:
+    """Enlarged by 1.2, with nothing and with something to move."""
+    h = tirx.Var("h", "int64")
+    size = tirx.Cast("int64", tirx.floor(tirx.Cast("float32", h) * tirx.const(1.2, "float32")))
+
+    def enlarged(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        def pick(data: te.Tensor) -> te.Tensor:
+            last = data.shape[2] - 1
+            return te.compute(
+                (1, 8, size, 6), lambda n, c, y, i: data(n, c, te.min(y, last), i), name="resize"
+            )
+
+        return R.nn.conv2d(bb.emit_te(pick, x), weights(8, 8, 1, 1))
+
+    mod = module((1, 8, h, 6), enlarged)
+    assert convolve_before_resampling(mod, context())[1] is False
+    plain = module((1, 8, h, 6), lambda bb, x: R.nn.conv2d(x, weights(8, 8, 1, 1)))
+    assert convolve_before_resampling(plain, context())[1] is False
 
 
 def _conv(**attributes: object) -> Callable[[relax.BlockBuilder, relax.Var], relax.Expr]:
