@@ -1,7 +1,8 @@
-"""With precision "strict", a zero that arithmetic reads stays a tensor.
+"""A zero that something is divided by stays a tensor; with "strict", each that arithmetic reads.
 
 TVM computes with scalar constants while it writes the loop nest, and makes x * 0 and 0 / x zero
 even where x is NaN, infinite or zero. It makes x + 0 and x - (-0) x, which is 0 where x is -0.
+It refuses x / 0, which is an infinity or NaN.
 """
 
 from __future__ import annotations
@@ -24,15 +25,17 @@ _OPERATORS: dict[str, Callable[[te.Tensor, te.Tensor], te.Tensor]] = {
 
 
 def lowerings(ctx: PassContext) -> dict[str, LoweringRule]:
-    """Return the rules for arithmetic with zeros, none if they may be simplified."""
+    """Return the rules for arithmetic with zeros, that for divisors alone if others may go."""
     if ctx.precision != "strict":
-        return {}
+        return {"relax.divide": _keep_zero("divide", first=1)}
     return {f"relax.{name}": _keep_zero(name) for name in _OPERATORS}
 
 
-def _keep_zero(name: str) -> LoweringRule:
+def _keep_zero(name: str, first: int = 0) -> LoweringRule:
+    """Return the rule that keeps the zeros among the operands from number `first` on."""
+
     def lower(bb: relax.BlockBuilder, call: tvm.ir.Call) -> relax.Expr:
-        if not any(map(_is_float_zero, call.args)):
+        if not any(map(_is_float_zero, list(call.args)[first:])):
             return default_lowering(bb, call)
         return bb.call_te(_OPERATORS[name], *call.args, primfunc_name_hint=name)
 

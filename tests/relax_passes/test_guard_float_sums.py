@@ -79,6 +79,14 @@ def test_strict_numbers_are_those_of_ieee(case: str) -> None:
     )
 
 
+def test_a_scalar_zero_as_a_divisor() -> None:
+    """A variance of one element, with n - 1 as its divisor, is of that kind."""
+    mod = module((8,), lambda bb, x: R.divide(x, const(0)))
+    with np.errstate(all="ignore"):
+        wanted = VALUES / np.float32(0)
+    np.testing.assert_array_equal(relaxc.compile(mod, threads=1)(VALUES), wanted)
+
+
 @pytest.mark.parametrize("exponent", [0.5, -0.5])
 def test_strict_powers_of_special_values(exponent: float) -> None:
     x = np.array([-np.inf, -0.0, 0.0, np.nan, -4.0, 4.0, np.inf, 1.0], "float32")
