@@ -232,7 +232,7 @@ def test_p11_a_tensor_with_fifty_readers() -> None:
 
 
 def test_p11_a_residual_chain_of_a_thousand_nodes_takes_linear_time() -> None:
-    """Processor time of the passes before the kernels: four times the nodes, at most six times."""
+    """Processor time of the passes before the kernels: four times the nodes, not sixteen times it."""
     passes = default_pipeline().until("fuse")
 
     def seconds(nodes: int) -> float:
@@ -242,5 +242,5 @@ def test_p11_a_residual_chain_of_a_thousand_nodes_takes_linear_time() -> None:
         return time.process_time() - start
 
     seconds(20)
-    small = min(seconds(250) for _ in range(2))
-    assert seconds(1000) < 6 * small
+    small, large = (min(seconds(nodes) for _ in range(2)) for nodes in (250, 1000))
+    assert large < 9 * small
