@@ -18,7 +18,6 @@ from typing import Any
 import tvm
 from tvm import tirx
 from tvm.ir import TensorLoad
-from tvm.script.ir_builder import IRBuilder
 from tvm.tirx import Expr, PrimFunc
 from tvm.tirx.script import builder as T
 
@@ -30,6 +29,7 @@ from tir_schedules.cuda.attention_softmax import OnlineSoftmax
 from tir_schedules.cuda.attention_tile import STAGES, AttentionTile
 from tir_schedules.cuda.product_operands import Operand
 from tir_schedules.cuda.shared_tile import SharedTile
+from tir_schedules.cuda.written_kernel import write_kernel
 from tir_schedules.mask_bounds import Range, shown_everywhere, shown_somewhere
 from tir_schedules.rule import Decline
 
@@ -82,11 +82,7 @@ class AttentionKernel:
 
     def write(self, func: PrimFunc) -> PrimFunc:
         """Return the kernel with the parameters of `func`."""
-        with IRBuilder() as ib:
-            with T.prim_func(s_tir=True):
-                T.func_name("main")
-                self._emit()
-        return PrimFunc(func.params, ib.get().body, func.ret_type, func.attrs)
+        return write_kernel(func, self._emit)
 
     def _emit(self) -> None:
         tile = self.tile

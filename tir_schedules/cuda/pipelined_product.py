@@ -16,7 +16,6 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
 from tvm.tirx import Expr, PrimFunc
 from tvm.tirx.script import builder as T
 
@@ -25,6 +24,7 @@ from tir_schedules.cuda.matrix_product import find_contraction
 from tir_schedules.cuda.product_operands import Product, read_product
 from tir_schedules.cuda.shared_tile import SharedTile
 from tir_schedules.cuda.tile_choice import Tile, choose_tile
+from tir_schedules.cuda.written_kernel import write_kernel
 from tir_schedules.machine import Machine
 from tir_schedules.rule import Decline
 
@@ -94,11 +94,7 @@ class PipelinedProduct:
 
     def write(self, func: PrimFunc) -> PrimFunc:
         """Return the kernel with the parameters of `func`."""
-        with IRBuilder() as ib:
-            with T.prim_func(s_tir=True):
-                T.func_name("main")
-                self._emit()
-        return PrimFunc(func.params, ib.get().body, func.ret_type, func.attrs)
+        return write_kernel(func, self._emit)
 
     def declare(self) -> None:
         """Emit the allocations and the first values of the sums."""

@@ -89,16 +89,12 @@ class SharedTile:
         Raises:
             ValueError: If the chunks cannot be shared out evenly.
         """
-        batch = where[0]
         trips, left = divmod(self.bytes // CHUNK_BYTES, threads)
         if left:
             raise ValueError("the chunks of a tile are no multiple of the threads")
         for at in range(trips):
             row, chunk, ((outer, step), *_) = self._places(where, thread + at * threads)
-            load, condition = self.operand.locate(batch, outer, step)
-            if limits is not None:
-                inside = tirx.all(outer < limits[0], step < limits[1])
-                condition = inside if condition is None else tirx.all(inside, condition)
+            load, condition = self._locate(where[0], outer, step, limits)
             target = self.address(memory, base, row, chunk)
             source = load.source.ptr_to(list(load.indices))
             copy = T.ptx["cp.async.cg.shared.global.L2::128B"]
@@ -126,15 +122,26 @@ class SharedTile:
         with T.serial(0, self.bytes // CHUNK_BYTES // threads) as at:
             row, chunk, places = self._places(where, thread + at * threads)
             for number, (outer, step) in enumerate(places):
-                load, condition = self.operand.locate(where[0], outer, step)
-                if limits is not None:
-                    inside = tirx.all(outer < limits[0], step < limits[1])
-                    condition = inside if condition is None else tirx.all(inside, condition)
+                load, condition = self._locate(where[0], outer, step, limits)
                 value = tirx.Cast("float32", load) if load.ty.dtype != "float32" else load
                 if condition is not None:
                     value = tirx.if_then_else(condition, value, tirx.const(0, "float32"))
                 T.buffer_store(values, value, [number])
             self._store_chunk(values, self.address(memory, base, row, chunk))
+
+    def _locate(
+        self,
+        batch: Expr,
+        outer: Expr,
+        step: Expr,
+        limits: tuple[Expr | int, Expr | int] | None,
+    ) -> tuple[Any, Expr | None]:
+        """Return where an element is read, and under which condition it is not zero, if any."""
+        load, condition = self.operand.locate(batch, outer, step)
+        if limits is None:
+            return load, condition
+        inside = tirx.all(outer < limits[0], step < limits[1])
+        return load, inside if condition is None else tirx.all(inside, condition)
 
     def _places(
         self, where: tuple[Expr, Expr, Expr], number: Expr
