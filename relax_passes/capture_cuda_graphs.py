@@ -9,12 +9,11 @@ runtime runs once, records at the second call and from then on launches.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import tvm
 import tvm_ffi
 from tvm import relax, tirx
 
+from relax_passes.memory.live_ranges import bindings_of
 from relax_passes.pass_base import PassContext, graph_pass
 
 NAME = "capture_cuda_graphs"
@@ -72,7 +71,7 @@ def _captured(mod: tvm.IRModule) -> list[str]:
 
 def _launches(mod: tvm.IRModule) -> int:
     """Return how many kernels and graphs `main` launches; a kernel of several loops counts once."""
-    return sum(_is_launch(binding.value, mod) for binding in _bindings(mod["main"]))
+    return sum(_is_launch(binding.value, mod) for binding in bindings_of(mod["main"]))
 
 
 def _is_launch(value: object, mod: tvm.IRModule) -> bool:
@@ -85,13 +84,6 @@ def _is_launch(value: object, mod: tvm.IRModule) -> bool:
         and any(isinstance(f, tvm.ir.GlobalVar) and _CAPTURE in f.name_hint for f in arg.fields)
         for arg in value.args
     )
-
-
-def _bindings(func: relax.Function) -> Iterator[relax.VarBinding]:
-    for block in func.body.blocks:
-        for binding in block.bindings:
-            if isinstance(binding, relax.VarBinding):
-                yield binding
 
 
 def _has_symbolic_sizes(func: relax.Function) -> bool:

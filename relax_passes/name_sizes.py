@@ -23,6 +23,7 @@ from tvm.sym import Analyzer
 from relax_passes.analysis.size_relation import SizeRelation, size_relation
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.rewrite_functions import rewrite_functions
+from tir_schedules.variables import uses
 
 NAME = "name_sizes"
 
@@ -109,7 +110,7 @@ def name_results(func: tirx.PrimFunc) -> tirx.PrimFunc:
                 plain = _name_quotients(func, size, quotient, relation)
                 name = tirx.Var(f"{size.name}_places", size.ty.dtype)
                 plain = _rewrite(plain, _in_terms_of(name, quotient, relation), Analyzer())
-                func = func if _mentions(plain, quotient) else plain
+                func = func if uses(plain, quotient) else plain
     return func
 
 
@@ -135,17 +136,17 @@ def name_size(func: tirx.PrimFunc, size: tirx.Var) -> tirx.PrimFunc | str:
     quotient = tirx.Var(f"{size.name}_quotient", size.ty.dtype)
     plain = tirx.PrimFunc(params, func.body, func.ret_type, attrs=func.attrs)
     plain = _name_quotients(plain, size, quotient, relation)
-    if _mentions(plain, size):
+    if uses(plain, size):
         rest = tirx.Var(f"{size.name}_rest", size.ty.dtype)
         analyzer = Analyzer()
         analyzer.bind(rest, tvm.ir.Range(0, relation.divisor))
         exact = quotient * relation.divisor - relation.shift + rest
         plain = _rewrite(plain, (tirx.Var, lambda v: exact if v.same_as(size) else v), analyzer)
-        if _mentions(plain, rest):
+        if uses(plain, rest):
             return "it needs more of it than its dimensions tell"
     name = tirx.Var(size.name, size.ty.dtype)
     plain = _rewrite(plain, _in_terms_of(name, quotient, relation), Analyzer())
-    return "some size is no multiple of a dimension" if _mentions(plain, quotient) else plain
+    return "some size is no multiple of a dimension" if uses(plain, quotient) else plain
 
 
 def _relation_of(func: tirx.PrimFunc, size: tirx.Var) -> SizeRelation | None:
@@ -200,14 +201,6 @@ def _rewrite(func: tirx.PrimFunc, rule: _Rule, analyzer: Analyzer) -> tirx.PrimF
         return analyzer.simplify(visit(value) if isinstance(value, kinds) else value)
 
     return tvm_ffi.structural_map(func, [(_ARITHMETIC, simplify), (kinds, visit)])
-
-
-def _mentions(func: tirx.PrimFunc, size: tirx.Var) -> bool:
-    found: list[tirx.Var] = []
-    tvm_ffi.structural_walk(
-        func, (tirx.Var, lambda var: found.append(var) if var.same_as(size) else None)
-    )
-    return bool(found)
 
 
 @mutator

@@ -12,14 +12,12 @@ arithmetic of indices stay as they are: no rule of TVM can go wrong there.
 
 from __future__ import annotations
 
-from collections.abc import Container
-
 import tvm
 import tvm_ffi
 from tvm import DataType, tirx
 
 from relax_passes.pass_base import PassContext, graph_pass
-from tir_schedules.variables import substitute
+from tir_schedules.variables import substitute, used_in
 
 NAME = "wrap_integers"
 _WIDE = {"int32": "int64", "uint32": "int64", "int64": "int128", "uint64": "int128"}
@@ -74,7 +72,7 @@ def _wrapped_value(store: tirx.BufferStore, types: dict[str, str]) -> tuple[tirx
         nonlocal found
         dtype = str(node.ty.dtype)
         other = types.get(dtype)
-        if other is None or not _uses_any(node, loads) or _fits(_interval(node), dtype):
+        if other is None or loads.keys().isdisjoint(used_in(node)) or _fits(_interval(node), dtype):
             return node
         found += 1
         return _in_type(node, other)
@@ -83,12 +81,6 @@ def _wrapped_value(store: tirx.BufferStore, types: dict[str, str]) -> tuple[tirx
         value, ((tirx.Add, operation), (tirx.Sub, operation), (tirx.Mul, operation))
     )
     return substitute(value, loads), found
-
-
-def _uses_any(node: tirx.Expr, variables: Container[tirx.Var]) -> bool:
-    found: list[tirx.Var] = []
-    tvm_ffi.structural_walk(node, (tirx.Var, found.append))
-    return any(var in variables for var in found)
 
 
 def _in_type(node: tirx.Add | tirx.Sub | tirx.Mul, other: str) -> tirx.Expr:

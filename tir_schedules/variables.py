@@ -11,9 +11,14 @@ from tvm.tirx import Expr, Var
 
 def uses(node: object, var: Var) -> bool:
     """Tell whether an expression or a statement uses a variable."""
+    return any(used.same_as(var) for used in used_in(node))
+
+
+def used_in(node: object) -> list[Var]:
+    """Return the variables that an expression, a statement or a function uses, with repeats."""
     found: list[Var] = []
     tvm_ffi.structural_walk(node, (Var, found.append), order="pre")
-    return any(used.same_as(var) for used in found)
+    return found
 
 
 def substitute(node: Any, values: Mapping[Var, Expr]) -> Any:

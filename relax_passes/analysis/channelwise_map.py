@@ -22,6 +22,7 @@ from tvm.tirx import BufferStore, IterVar, PrimFunc
 
 from relax_passes.layout.blocked import dims_of, has_channels
 from relax_passes.lowering.rule import is_float32
+from tir_schedules.variables import used_in, uses
 
 _RANK = 4
 
@@ -32,16 +33,13 @@ class ChannelwiseMap:
 
     Attributes:
         data: The image that is read.
-        others: The tables, and what else the call passes.
         call: The call.
     """
 
     data: relax.Expr
-    others: tuple[relax.Expr, ...]
     call: tvm.ir.Call
     _func: PrimFunc
     _place: int  # of data among the arguments
-    _name: str
 
     @property
     def is_linear(self) -> bool:
@@ -75,7 +73,7 @@ class ChannelwiseMap:
             }
             return _map_of(self._func, parameters, sizes, (rows, columns), self._place)
 
-        return builder.emit_te(compute, *tensors, primfunc_name_hint=self._name)
+        return builder.emit_te(compute, *tensors, primfunc_name_hint=self.call.args[0].name_hint)
 
 
 def channelwise_map(call: relax.Expr, mod: tvm.IRModule) -> ChannelwiseMap | None:
@@ -102,9 +100,7 @@ def channelwise_map(call: relax.Expr, mod: tvm.IRModule) -> ChannelwiseMap | Non
         return None
     if not _uses_only_known(func, call, block, store):
         return None
-    others = tuple(arg for place, arg in enumerate(given) if place != images[0])
-    name = call.args[0].name_hint
-    return ChannelwiseMap(given[images[0]], others, call, func, images[0], name)
+    return ChannelwiseMap(given[images[0]], call, func, images[0])
 
 
 def _leaf(func: PrimFunc) -> tuple[SBlock, BufferStore] | None:
@@ -159,10 +155,8 @@ def _passes_through(block: SBlock, store: BufferStore, image: tirx.Var) -> bool:
         row, column = (tirx.Cast(str(load.ty.dtype), index) for index in load.indices[2:])
         return row + column
 
-    left: list[tirx.Var] = []
     rest = tvm_ffi.structural_map(store.value, (TensorLoad, without_places))
-    tvm_ffi.structural_walk(rest, (tirx.Var, left.append))
-    return not any(var.same_as(sample) or var.same_as(channel) for var in left)
+    return not uses(rest, sample) and not uses(rest, channel)
 
 
 def _is_linear(value: Any, image: tirx.Var) -> bool:
@@ -189,9 +183,7 @@ def _uses_only_known(func: PrimFunc, call: tvm.ir.Call, block: SBlock, store: Bu
     """
     tensors = [param for param in func.params if isinstance(param.ty, tirx.BufferType)]
     known = {*_sizes(func, call), *tensors, *(iv.var for iv in block.iter_vars)}
-    used: list[tirx.Var] = []
-    tvm_ffi.structural_walk(store.value, (tirx.Var, used.append))
-    return all(var in known for var in used)
+    return all(var in known for var in used_in(store.value))
 
 
 def _sizes(func: PrimFunc, call: tvm.ir.Call) -> dict[tirx.Var, Any]:

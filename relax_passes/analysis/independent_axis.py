@@ -35,6 +35,7 @@ from relax_passes.drop_index_checks import without_index_checks
 from relax_passes.lower_operators import lowering_rules
 from relax_passes.lowering.attention import lower_attentions
 from relax_passes.pass_base import PassContext
+from tir_schedules.variables import used_in
 
 _WITHOUT_EFFECT = frozenset({"relax.shape_of"})
 
@@ -249,7 +250,7 @@ def _found(part: Any, kinds: Any) -> list[Any]:
 
 
 def _mentions(part: Any, symbols: set[Any]) -> bool:
-    return any(var in symbols for var in _found(part, tirx.Var))
+    return any(var in symbols for var in used_in(part))
 
 
 def _strip(part: Any) -> Any:

@@ -13,7 +13,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from relax_passes.layout.lanes import Lanes
+from relax_passes.layout.lanes import Lanes, fill_up
 from relax_passes.lowering.rule import dtype_of
 
 _CHUNK_BYTES = 16
@@ -28,7 +28,7 @@ class ChannelsLast(Lanes):
 
     def choose(self, channels: int) -> int:
         """Return the channels and what fills up their last chunk."""
-        return -(-channels // self.count) * self.count if self.fill_up else channels
+        return channels + fill_up(channels, self.count) if self.fill_up else channels
 
     def choose_even(self, channels: int) -> int:
         """Return the block that is filled up by nothing."""

@@ -15,12 +15,13 @@ from tvm.relax import analysis as relax_analysis
 
 from relax_passes.analysis.definitions import operator_name
 from relax_passes.analysis.pointwise import BINARY, UNARY
+from relax_passes.lowering.views import VIEWS
 from relax_passes.memory.greedy_offsets import Buffer
 from relax_passes.memory.join_parts import join_parts
 from relax_passes.memory.live_ranges import LiveRanges, Storage, bindings_of, static_bytes
 from relax_passes.memory.plan_offsets import fullest_step
 
-_VIEWS = frozenset({"reshape", "expand_dims", "squeeze", "flatten"})
+_VIEWS = frozenset(name.removeprefix("relax.") for name in VIEWS)
 _READ_IN_PLACE = frozenset({"permute_dims", "strided_slice"})
 _HEAVY = frozenset({"nn.conv2d", "matmul"})
 _OF_ROWS = frozenset(f"relax.nn.{name}" for name in ("softmax", "layer_norm", "rms_norm"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from tvm import relax, te, tirx
 
 from frontends.computations.resample import combine
@@ -39,8 +38,3 @@ def repeat(bb: relax.BlockBuilder, x: relax.Expr, axis: int, factor: int) -> rel
         return te.compute(dims, pick, name="upsample")
 
     return bb.emit_te(compute, x, primfunc_name_hint="upsample")
-
-
-def image(*shape: int) -> np.ndarray:
-    """Return a random float32 image."""
-    return np.random.default_rng(3).standard_normal(shape).astype("float32")

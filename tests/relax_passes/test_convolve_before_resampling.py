@@ -10,8 +10,8 @@ from tvm import relax, te, tirx
 
 from relax_passes.convolve_before_resampling import NAME, convolve_before_resampling
 from relax_passes.pass_base import PassContext
-from tests.relax_passes.image_resizing import enlarge, image, repeat
-from tests.relax_passes.pass_checks import check, context, module, operators, weights
+from tests.relax_passes.image_resizing import enlarge, repeat
+from tests.relax_passes.pass_checks import check, context, module, normal, operators, weights
 
 R = relax.op
 
@@ -36,7 +36,7 @@ def pyramid(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
 def test_each_part_is_mixed_at_its_own_size() -> None:
     mod = module((2, 8, 16, 16), pyramid)
     ctx = context()
-    changed = check(convolve_before_resampling, mod, image(2, 8, 16, 16), ctx=ctx)
+    changed = check(convolve_before_resampling, mod, normal(2, 8, 16, 16), ctx=ctx)
     assert sorted(convolution_sizes(changed)) == [(8, 4, 4), (8, 8, 8), (8, 16, 16)]
     assert operators(changed)["concat"] == 0
     assert any(name == NAME for name, _ in ctx.log.fired)
@@ -49,7 +49,7 @@ def test_parts_that_stay_remain_joined() -> None:
         joined = bb.emit(R.concat([x, large, bb.emit(R.nn.relu(x))], axis=1))
         return R.nn.conv2d(joined, weights(8, 24, 1, 1))
 
-    changed = check(convolve_before_resampling, module((1, 8, 8, 8), build), image(1, 8, 8, 8))
+    changed = check(convolve_before_resampling, module((1, 8, 8, 8), build), normal(1, 8, 8, 8))
     assert sorted(convolution_sizes(changed)) == [(8, 4, 4), (16, 8, 8)]
 
 
@@ -59,7 +59,7 @@ def test_symbolic_sizes() -> None:
     def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
         return R.nn.conv2d(repeat(bb, x, 2, 2), weights(8, 8, 1, 1))
 
-    check(convolve_before_resampling, module((1, 8, h, 6), build), image(1, 8, 5, 6))
+    check(convolve_before_resampling, module((1, 8, h, 6), build), normal(1, 8, 5, 6))
 
 
 def test_a_size_that_is_computed_in_floats() -> None:

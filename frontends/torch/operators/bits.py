@@ -1,4 +1,4 @@
-"""Bits of integers: shifts by torch's rules, and operators whose first operand is a number."""
+"""Shifts of the bits of integers, by torch's rules."""
 
 from __future__ import annotations
 
@@ -53,24 +53,3 @@ def _beyond(b: GraphBuilder, amount: relax.Expr, bits: int) -> relax.Expr:
 
 def _within(b: GraphBuilder, amount: relax.Expr, beyond: relax.Expr, instead: int) -> relax.Expr:
     return b.emit(relax.op.where(beyond, relax.const(instead, b.dtype), amount))
-
-
-@converter("aten.bitwise_and.Scalar_Tensor")
-def scalar_and(b: GraphBuilder, x: Value, y: Value) -> relax.Expr:
-    """Bits that a number and a tensor both have."""
-    chosen = relax.op.logical_and if b.dtype == "bool" else relax.op.bitwise_and
-    return chosen(*b.operands(x, y))
-
-
-@converter("aten.bitwise_or.Scalar_Tensor")
-def scalar_or(b: GraphBuilder, x: Value, y: Value) -> relax.Expr:
-    """Bits that a number or a tensor has."""
-    chosen = relax.op.logical_or if b.dtype == "bool" else relax.op.bitwise_or
-    return chosen(*b.operands(x, y))
-
-
-@converter("aten.bitwise_xor.Scalar_Tensor")
-def scalar_xor(b: GraphBuilder, x: Value, y: Value) -> relax.Expr:
-    """Bits that either a number or a tensor has."""
-    chosen = relax.op.logical_xor if b.dtype == "bool" else relax.op.bitwise_xor
-    return chosen(*b.operands(x, y))

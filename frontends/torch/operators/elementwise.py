@@ -135,6 +135,8 @@ def _register_arithmetic(name: str, op: Callable[[relax.Expr, relax.Expr], relax
     targets = [f"aten.{name}.Tensor", f"aten.{name}.Scalar"]
     if name in ("maximum", "minimum", "atan2"):
         targets = [f"aten.{name}.default"]
+    elif name.startswith("bitwise"):  # the number may come first, too
+        targets.append(f"aten.{name}.Scalar_Tensor")
 
     @converter(*targets)
     def convert(b: GraphBuilder, x: Value, y: Value) -> relax.Expr:
