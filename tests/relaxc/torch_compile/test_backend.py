@@ -1,4 +1,4 @@
-"""`torch.compile(backend=relaxc)`: equal to eager over guards, breaks, sizes, mutation, aliases."""
+"""`torch.compile(backend=relaxc)`: equal to eager over guards, breaks, sizes; options, caches."""
 
 from __future__ import annotations
 
@@ -12,26 +12,7 @@ from torch import nn  # noqa: E402
 
 import relaxc  # noqa: E402
 from relaxc.torch_compile import backend, compiled_graphs  # noqa: E402
-
-STRICT = {"strict": True}
-
-
-def compiled(function, dynamic=None, **options):
-    return torch.compile(function, backend=backend, dynamic=dynamic, options={**STRICT, **options})
-
-
-def close(have, want):
-    torch.testing.assert_close(have, want, rtol=1e-4, atol=1e-5)
-
-
-def small_net() -> nn.Module:
-    torch.manual_seed(0)
-    layers = [nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5)]
-    return nn.Sequential(*layers).eval()
-
-
-def outcomes() -> list[str]:
-    return [record.outcome for record in compiled_graphs()]
+from tests.relaxc.torch_compile.compiled_modules import close, compiled, outcomes, small_net  # noqa: E402
 
 
 def test_the_entry_point_is_declared():
@@ -115,29 +96,6 @@ def test_parameters_that_change_are_seen():
 
 
 @torch.no_grad()
-def test_frozen_parameters_are_constants_until_they_change():
-    module = small_net()
-    fast = compiled(module, freeze=True)
-    x = torch.randn(2, 3, 8, 8)
-    close(fast(x), module(x))
-    close(fast(x), module(x))
-    assert outcomes() == ["compiled"]
-    assert len(compiled_graphs()[0].model.inputs) == 1
-    module[0].weight.mul_(2)
-    close(fast(x), module(x))
-    assert outcomes() == ["compiled", "compiled"]
-
-
-def test_max_autotune_freezes():
-    module = small_net()
-    fast = torch.compile(module, backend=backend, mode="max-autotune")
-    x = torch.randn(2, 3, 8, 8)
-    with torch.inference_mode():
-        close(fast(x), module(x))
-    assert len(compiled_graphs()[0].model.inputs) == 1
-
-
-@torch.no_grad()
 def test_graph_breaks_give_several_graphs():
     def function(x):
         y = x * 2 + 1
@@ -147,87 +105,6 @@ def test_graph_breaks_give_several_graphs():
     x = torch.randn(4)
     close(compiled(function)(x), function(x))
     assert outcomes() == ["compiled", "compiled"]
-
-
-@torch.no_grad()
-def test_mutation_of_inputs_and_buffers():
-    class Counter(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("count", torch.zeros(2))
-
-        def forward(self, x):
-            self.count += 1
-            x.mul_(2)
-            return x + self.count
-
-    module, twin = Counter().eval(), Counter().eval()
-    fast = compiled(module)
-    x, y = torch.ones(2), torch.ones(2)
-    for _ in range(3):
-        close(fast(x), twin(y))
-        close(x, y)
-        close(module.count, twin.count)
-
-
-@torch.no_grad()
-def test_outputs_that_alias_inputs_and_each_other():
-    def function(x):
-        y = x + 1
-        return x, x.view(-1), y, y[0], x.clone()
-
-    x = torch.randn(2, 3)
-    same, flat, y, row, copy = compiled(function)(x)
-    assert same is x and flat.data_ptr() == x.data_ptr()
-    row.zero_()
-    assert torch.equal(y[0], torch.zeros(3))
-    copy.zero_()
-    assert not torch.equal(x, copy)
-
-
-@torch.no_grad()
-def test_results_that_are_views_at_places_that_sizes_decide():
-    """AOTAutograd takes a view by the place that the result has in its storage."""
-
-    def function(x):
-        y, rows = x * 2, x.shape[0]
-        strided = y.as_strided((rows // 2, 2), (4, 1), rows)  # nothing computes it
-        parts = y.t()[1:, : rows // 2], y.view(2, -1)[1], strided
-        return y, y[rows - 2 :], *parts, x[rows - 2 :], x[0]
-
-    fast = compiled(function, dynamic=True)
-    for rows in (4, 6):
-        x = torch.randn(rows, 5)
-        twin = x.clone()
-        for have, want in zip(fast(x), function(twin), strict=True):
-            close(have, want)
-            assert have.stride() == want.stride()
-            close(have.add_(1), want.add_(1))  # seen in those that share its memory
-        close(x, twin)
-    assert outcomes() == ["compiled"]
-
-
-@torch.no_grad()
-def test_results_that_are_views_of_arguments_alone_need_no_code():
-    x = torch.randn(5, 4)
-    first, rest = compiled(lambda x: (x[0], x[x.shape[0] - 2 :]), dynamic=True)(x)
-    x.zero_()
-    assert not first.any() and not rest.any() and not outcomes()
-
-
-@torch._dynamo.config.patch(capture_scalar_outputs=True)
-@torch.no_grad()
-def test_a_view_at_a_place_that_only_the_data_decides_is_left_to_eager():
-    def function(x, n):
-        y, first = x + 1, n.item()
-        torch._check(first >= 0)
-        torch._check(first <= x.shape[0])
-        return y, y[first:]
-
-    x = torch.randn(4)
-    y, rest = torch.compile(function, backend=backend)(x, torch.tensor(1))
-    assert rest.data_ptr() == y[1:].data_ptr()
-    assert "only the data decides" in compiled_graphs()[-1].reason
 
 
 @torch.no_grad()
@@ -269,61 +146,6 @@ def test_unsupported_operators_fall_back_with_a_logged_reason(caplog):
         close(torch.compile(function, backend=backend)(x), function(x))
     assert outcomes() == ["eager"]
     assert "_linalg_eigh" in caplog.text and "test_backend.py" in caplog.text
-
-
-class WithoutConverter(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.eye(3))
-
-    def forward(self, x):
-        return torch.special.i0(x * self.weight)
-
-
-@torch.no_grad()
-def test_frozen_graphs_fall_back_too(caplog):
-    module, x = WithoutConverter(), torch.ones(3)
-    fast = torch.compile(module, backend=backend, mode="max-autotune")
-    with caplog.at_level(logging.WARNING, logger="relaxc.torch_compile"):
-        for _ in range(3):
-            close(fast(x), module(x))
-            module.weight.add_(1)
-    assert outcomes() == ["eager"]  # once: other parameters do not help
-    assert "aten.i0" in caplog.text
-    torch._dynamo.reset()
-    with pytest.raises(Exception, match="aten.i0"):
-        compiled(module, freeze=True)(x)
-
-
-def test_no_thread_runs_old_constants_while_the_last_version_is_compiled():
-    import threading
-
-    from relaxc.torch_compile.call_plan import CallPlan
-    from relaxc.torch_compile.frozen import MOST_VERSIONS, FrozenGraph
-
-    class Plan(CallPlan):
-        def __init__(self, version):
-            self.version = version
-
-        def __call__(self, arguments):
-            return [self.version]
-
-    parameter, found, versions = torch.ones(1), [], []
-    other = threading.Thread(target=lambda: found.extend(frozen([parameter])))
-
-    def build(constants):
-        versions.append(Plan(len(versions)))
-        if not constants:  # parameters are arguments from here on
-            other.start()
-            other.join(0.1)  # it waits for this version
-        return versions[-1]
-
-    frozen = FrozenGraph(build, [0])
-    for _ in range(MOST_VERSIONS + 1):
-        frozen([parameter])
-        parameter.add_(1)
-    other.join()
-    assert found == [MOST_VERSIONS] and len(versions) == MOST_VERSIONS + 1
 
 
 def test_a_tensor_on_another_device_is_left_to_eager():
@@ -408,25 +230,6 @@ def test_a_parameter_is_converted_again_only_where_its_memory_moved(monkeypatch)
 
 
 @torch.no_grad()
-def test_frozen_parameters_that_are_replaced_are_seen():
-    """Memory of a parameter that is gone may be given to the next one."""
-    module, x = nn.Linear(4, 3).eval(), torch.randn(2, 4)
-    fast = compiled(module, freeze=True)
-    for _ in range(6):
-        module.weight = nn.Parameter(torch.randn(3, 4))
-        close(fast(x), module(x))
-
-
-def test_parameters_made_in_inference_mode_are_not_frozen():
-    with torch.inference_mode():
-        module, x = nn.Linear(4, 3).eval(), torch.randn(2, 4)
-        fast = compiled(module, freeze=True)
-        for _ in range(2):
-            close(fast(x), module(x))
-            module.weight.mul_(2)  # not counted
-
-
-@torch.no_grad()
 def test_a_cached_graph_is_not_imported(tmp_path, monkeypatch):
     from frontends.torch.captured_graph import CapturedGraph
 
@@ -492,23 +295,6 @@ def test_compiled_modules_are_copied_and_pickled():
     fast(x)
     for twin in (copy.deepcopy(fast), pickle.loads(pickle.dumps(fast))):
         close(twin(x), module(x))
-
-
-@torch.no_grad()
-def test_frozen_parameters_changed_through_data_are_seen():
-    """torch does not count these changes; a short tensor is compared as a whole."""
-    module, x = nn.Linear(4, 3).eval(), torch.randn(2, 4)
-    fast = compiled(module, freeze=True)
-    changes = [
-        lambda: module.weight.data.mul_(2),
-        lambda: module.bias.data.__setitem__(1, 5.0),
-        lambda: None,
-    ]
-    for change in changes:
-        close(fast(x), module(x))
-        change()
-    close(fast(x), module(x))
-    assert outcomes() == ["compiled"] * 3
 
 
 @torch.no_grad()
