@@ -16,6 +16,7 @@ from relax_passes.algebra.match import Match
 from relax_passes.algebra.rule import Declined, Family, Ieee, Rule
 from relax_passes.analysis.definitions import axes_of
 from relax_passes.constant_values import array_of, constant_from
+from relax_passes.layout.transforms import TO_CHANNELS_FIRST
 
 R = relax.op
 
@@ -125,7 +126,7 @@ def _layer_before(m: Match) -> relax.Expr:
     layer = None if image is None else m.producer(image.args[0], "add")
     if turned is None or image is None or layer is None:
         raise Declined("")
-    if axes_of(turned) != [0, 3, 1, 2]:
+    if axes_of(turned) != TO_CHANNELS_FIRST:
         raise Declined("")
     if not conv.is_point or conv.groups != 1:
         raise Declined("")
@@ -148,7 +149,9 @@ def _layer_before(m: Match) -> relax.Expr:
     tokens = m.emit(R.matmul(inner.args[0], constant_from(composed.astype(weight.dtype))))
     tokens = m.emit(R.add(tokens, constant_from(moved.astype(bias.dtype))))
     shape = [*image.ty.shape.values[:-1], out]
-    return m.emit(R.permute_dims(m.emit(R.reshape(tokens, relax.ShapeExpr(shape))), [0, 3, 1, 2]))
+    return m.emit(
+        R.permute_dims(m.emit(R.reshape(tokens, relax.ShapeExpr(shape))), TO_CHANNELS_FIRST)
+    )
 
 
 CONVOLUTIONS = Family(

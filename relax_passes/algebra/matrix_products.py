@@ -10,6 +10,7 @@ from relax_passes.algebra.match import Match
 from relax_passes.algebra.rule import Declined, Family, Ieee, Rule
 from relax_passes.analysis.definitions import axes_of
 from relax_passes.constant_values import array_of, constant_from
+from relax_passes.layout.transforms import TO_CHANNELS_FIRST, TO_CHANNELS_LAST
 
 R = relax.op
 
@@ -121,7 +122,7 @@ def _pointwise(m: Match) -> relax.Expr:
     weight = product.args[1]
     if not m.scope.is_constant(weight) or weight.ty.ndim != 2:
         raise Declined("")
-    if axes_of(inner) != [0, 2, 3, 1] or axes_of(m.root) != [0, 3, 1, 2]:
+    if axes_of(inner) != TO_CHANNELS_LAST or axes_of(m.root) != TO_CHANNELS_FIRST:
         raise Declined("")
     kernel = np.ascontiguousarray(array_of(weight).T)[:, :, None, None]
     return m.emit(R.nn.conv2d(inner.args[0], constant_from(kernel)))
