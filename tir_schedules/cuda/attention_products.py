@@ -68,7 +68,8 @@ class HalfProducts:
                 self._load_queries(at, 0)
             first = at * 4 if self.kept else 0
             with T.unroll(0, tile.warp_keys // 16) as pair:
-                load_fragment(kernel, kernel.key, base, kernel.first_key + pair * 16, at * 16, self)
+                outer, into = kernel.first_key + pair * 16, [self.right[r] for r in range(4)]
+                load_fragment(kernel, kernel.key, base, outer, at * 16, into)
                 with T.unroll(0, tile.row_tiles) as row:
                     left = [self.left[row, first + r] for r in range(4)]
                     for half in range(2):
@@ -87,7 +88,8 @@ class HalfProducts:
                     T.evaluate(convert(self.packed[at], high, low))
                 with T.unroll(0, -(-kernel.columns // 16)) as column:
                     step = kernel.first_key + pair * 16
-                    load_fragment(kernel, kernel.value, base, column * 16, step, self)
+                    into = [self.right[r] for r in range(4)]
+                    load_fragment(kernel, kernel.value, base, column * 16, step, into)
                     left = [self.packed[r] for r in range(4)]
                     for half in range(2):
                         sums = kernel.sum_registers(row, column * 2 + half)
@@ -124,10 +126,8 @@ class SplitProducts:
                     self._split(T.reinterpret("float32", self.raw[at]), self.left, at)
                 with T.unroll(0, tile.warp_keys // 16) as pair:
                     outer = kernel.first_key + pair * 16
-                    name, address = kernel.key.fragment(
-                        kernel.shared, base, outer, step * 8, kernel.lane, outer_first=False
-                    )
-                    T.evaluate(T.ptx[name](*(self.raw[r] for r in range(4)), address))
+                    into = [self.raw[r] for r in range(4)]
+                    load_fragment(kernel, kernel.key, base, outer, step * 8, into)
                     for at in range(4):
                         self._split(T.reinterpret("float32", self.raw[at]), self.right, at)
                     for half in range(2):
@@ -183,11 +183,11 @@ def load_queries(kernel: Any, row: Any, step: Any, into: Sequence[Any]) -> None:
 
 
 def load_fragment(
-    kernel: Any, tile: SharedTile, base: Expr, outer: Any, step: Any, products: HalfProducts
+    kernel: Any, tile: SharedTile, base: Expr, outer: Any, step: Any, into: Sequence[Any]
 ) -> None:
-    """Load 16 keys or columns by 16 steps as the right operand of two `mma`."""
+    """Load 16 keys or columns by the steps of one `mma` as the right operand of two."""
     name, address = tile.fragment(kernel.shared, base, outer, step, kernel.lane, outer_first=False)
-    T.evaluate(T.ptx[name](*(products.right[r] for r in range(4)), address))
+    T.evaluate(T.ptx[name](*into, address))
 
 
 def products_of(kernel: Any, dtype: str) -> Products:
