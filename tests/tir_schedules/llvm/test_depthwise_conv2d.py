@@ -132,6 +132,37 @@ def test_symbolic_rows_and_columns_with_an_epilogue() -> None:
     assert_runs(func, RULE, [block(data, 8), _pack(weight, 8)], [expected])
 
 
+def _with_silu(image: te.Tensor, kernel: te.Tensor, border: int) -> PrimFunc:
+    y = depthwise_conv2d_nchwc(image, kernel, padding=(border,) * 4)
+    silu = te.compute(y.shape, lambda *i: y(*i) * tirx.sigmoid(y(*i)), name="silu")
+    return te.create_prim_func([image, kernel, silu])
+
+
+@pytest.mark.parametrize(("size", "kernel"), [(7, 5), (14, 5), (23, 3), (1, 3)])
+@pytest.mark.parametrize("layout", ["blocks", "channels last", "symbolic"])
+def test_a_long_epilogue_equals_numpy(size: int, kernel: int, layout: str) -> None:
+    extent = tirx.Var("h", "int64") if layout == "symbolic" else size
+    held = (1, 24) if layout == "channels last" else (3, 8)
+    x = te.placeholder((2, held[0], extent, extent, held[1]), name="x")
+    k = te.placeholder((3, 1, kernel, kernel, 1, 8), name="w")
+    data, weight = rand(2, 24, size, size), rand(24, 1, kernel, kernel)
+    border = kernel // 2
+    want = convolve(data, weight, (1, 1), (border,) * 4, (1, 1), 24)
+    want = block(want / (1 + np.exp(-want)), held[1]).astype("float32")
+    func = _with_silu(x, k, border)
+    assert_runs(func, RULE, [block(data, held[1]), _pack(weight, 8)], [want])
+
+
+@pytest.mark.parametrize("kernel", [3, 5])
+def test_a_long_epilogue_is_apart_from_the_sums(kernel: int) -> None:
+    """In one block LLVM computes pixel after pixel, each a chain of dependent multiply-adds."""
+    x = te.placeholder((1, 4, 14, 14, 8), name="x")
+    k = te.placeholder((4, 1, kernel, kernel, 1, 8), name="w")
+    asm = assembly(_with_silu(x, k, kernel // 2), RULE)
+    assert "vdivps" in asm
+    assert not [line for line in hot_loop(asm, "vfmadd") if line.startswith("vdivps")]
+
+
 def test_border_is_added_to_the_rows_of_a_task_only() -> None:
     """No bordered copy of the whole image: the border's buffer is a few rows."""
     x = te.placeholder((1, 4, 112, 112, 8), name="x")

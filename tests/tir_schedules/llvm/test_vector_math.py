@@ -110,6 +110,15 @@ def test_exponential_underflows_through_denormals() -> None:
     assert np.abs(_values(tirx.exp, x) - exact).max() <= 2.0**-149
 
 
+def test_sigmoid_ends_in_zero() -> None:
+    """Where the exponential overflows on purpose, between the clamp and the last normal number."""
+    x = np.linspace(-92.0, -86.0, 1024).astype("float32")
+    exact = 1 / (1 + np.exp(-x.astype("float64")))
+    got = _values(tirx.sigmoid, x)
+    assert np.abs(got - exact).max() <= 2.0**-126
+    assert not got[x < -88.5].any()
+
+
 def test_exponential_of_negative_numbers_ends_in_zero() -> None:
     x = np.array([0.0, -0.5, -126.0, -127.0, -1e30, -np.inf, np.nan], "float32")
     want = np.array([1.0, 0.5**0.5, 2.0**-126, 0.0, 0.0, 0.0, np.nan], "float32")
