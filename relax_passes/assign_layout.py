@@ -30,7 +30,7 @@ from relax_passes.rewrite_functions import rewrite_functions
 @graph_pass(name="assign_layout", phase="layout")
 def assign_layout(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool]:
     """Choose layouts by what kernels and transforms cost: NCHW, NHWC, or blocks NCHW[x]c."""
-    if ctx.machine.kind not in ("llvm", "cuda"):
+    if not (ctx.machine.kind == "llvm" or ctx.machine.is_gpu):
         return mod, False
     walk = _Walk(mod, ctx)
     rewrite_functions(walk, mod, walk.prepare)
@@ -50,7 +50,7 @@ def assign_layout(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bo
 
 
 def _lanes_of(mod: tvm.IRModule, ctx: PassContext) -> Lanes:
-    if ctx.machine.kind == "cuda":
+    if ctx.machine.is_gpu:
         return ChannelsLast(chunk_of_channels(mod), ctx.precision != "strict")
     from tir_schedules.llvm.permute_lanes import can_permute
 

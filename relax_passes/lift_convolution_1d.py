@@ -30,7 +30,7 @@ NAME = "lift_convolution_1d"
 @graph_pass(name=NAME, phase="layout")
 def lift_convolution_1d(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool]:
     """Compute convolutions over one axis as convolutions over images of one row."""
-    if ctx.machine.kind not in ("llvm", "cuda"):
+    if not (ctx.machine.kind == "llvm" or ctx.machine.is_gpu):
         return mod, False
     walk = _Lift(mod)
     rewrite_functions(walk, mod)

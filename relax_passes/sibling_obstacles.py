@@ -74,7 +74,7 @@ class SiblingObstacles:
             return (
                 "" if same and rows == len(results[0].ty.shape) else "their results differ in shape"
             )
-        if self._machine.kind == "cuda":
+        if self._machine.is_gpu:
             return "no rule of this target reduces rows to several results"
         if any(space.strided for space in spaces):
             return self._of_columns(nodes, rows)

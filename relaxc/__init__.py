@@ -28,8 +28,10 @@ if TYPE_CHECKING:
         RelaxcError,
         RunError,
         UnsupportedOperator,
+        UnsupportedTarget,
     )
     from relaxc.report import Report
+    from relaxc.save_model import link
 
 __version__ = "0.1.0"
 
@@ -44,8 +46,10 @@ __all__ = [
     "RunError",
     "TensorSpec",
     "UnsupportedOperator",
+    "UnsupportedTarget",
     "__version__",
     "compile",
+    "link",
     "load",
     "parameters_changed",
 ]
@@ -61,7 +65,9 @@ _HOME = {
     "RunError": "relaxc.errors",
     "TensorSpec": "frontends.imported_model",
     "UnsupportedOperator": "relaxc.errors",
+    "UnsupportedTarget": "relaxc.errors",
     "compile": "relaxc.compiler",
+    "link": "relaxc.save_model",
     "load": "relaxc.artifact",
     "parameters_changed": "relaxc.element_sample",
 }

@@ -16,7 +16,6 @@ import dataclasses
 import json
 import os
 import platform
-import shutil
 import struct
 import tempfile
 import threading
@@ -28,7 +27,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from frontends.imported_model import TensorSpec
 from relaxc.buckets import Buckets
-from relaxc.errors import IncompatibleArtifact, InvalidInput, InvalidModel
+from relaxc.device import has_runtime
+from relaxc.errors import IncompatibleArtifact, InvalidModel
+from relaxc.link_library import architecture, host_triple
 from relaxc.preparation import Preparation
 from relaxc.quiet_stderr import without_stderr_lines
 from relaxc.report import Report
@@ -42,7 +43,7 @@ _METADATA_START = b'{"inputs": '
 FOOTER = struct.Struct("<QQII8s")
 
 # TVM warns about its own scope names each time it saves or loads an executable.
-_NOISE = ("Scope Saving", "Scope Loaded")
+NOISE = ("Scope Saving", "Scope Loaded")
 
 # Processor features that change which instructions the compiler may emit; the others that LLVM
 # lists are tuning hints and system instructions.
@@ -114,44 +115,10 @@ def isa_features(target: Any) -> tuple[str, ...]:
     return tuple(sorted(str(f) for f in features if str(f).startswith(_ISA_PREFIXES)))
 
 
-def save_artifact(
-    executable: Any, metadata: Metadata, path: Path, loaded_from: Path | None
-) -> Path:
-    """Write an executable with its trailer to `path`, all or nothing.
-
-    Args:
-        executable: A `tvm.relax.VMExecutable`; unused for a model that came from a file.
-        metadata: What the trailer says.
-        path: Where to write; an existing file is replaced.
-        loaded_from: The file the model was loaded from, which is copied.
-
-    Raises:
-        InvalidInput: If `path` cannot be written.
-        IncompatibleArtifact: If the file the model was loaded from is gone or was replaced.
-    """
-    try:
-        if path.is_dir():
-            raise IsADirectoryError(f"{path} is a folder")
-        # The library itself must not be called .tmp: the suffix decides what TVM writes.
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
-            temporary = Path(folder) / "model.so"
-            if loaded_from is None:
-                with without_stderr_lines(*_NOISE):
-                    executable.export_library(str(temporary))
-                with open(temporary, "ab") as file:
-                    _append_trailer(file, metadata)
-            else:
-                read_metadata(loaded_from, expect=metadata)
-                shutil.copyfile(loaded_from, temporary)
-            os.replace(temporary, path)
-    except OSError as fault:
-        reason = fault.strerror or str(fault)
-        raise InvalidInput(f"cannot write the compiled model: {reason}", file=str(path)) from fault
-    return path
-
-
 def load(path: str | Path) -> CompiledModel:
     """Load a model that `CompiledModel.save` wrote.
+
+    One for a device whose runtime is missing here can be looked at, but not called.
 
     Raises:
         InvalidModel: If there is no such file, or it cannot be read.
@@ -166,15 +133,12 @@ def load(path: str | Path) -> CompiledModel:
     from relaxc.compiled_model import CompiledModel
 
     check_cpu(metadata, path)
+    if not has_runtime(str(metadata.target.get("kind", "llvm"))):
+        return CompiledModel(None, metadata, path)
     try:
-        with without_stderr_lines(*_NOISE):
+        with without_stderr_lines(*NOISE):
             library = _shared_library(path)
     except (RuntimeError, ValueError, OSError) as fault:
-        if "load_from_bytes.cuda" in str(fault):  # this TVM has no CUDA runtime
-            raise IncompatibleArtifact(
-                "the model was compiled for cuda and this machine has no such device",
-                file=str(path),
-            ) from fault
         lines = str(fault).strip().splitlines() or [repr(fault)]
         raise IncompatibleArtifact(f"cannot be loaded: {lines[-1]}", file=str(path)) from fault
     return CompiledModel(library.module, metadata, path, keep=library)
@@ -253,13 +217,11 @@ def check_platform(metadata: Metadata, path: Path | None) -> None:
     Raises:
         IncompatibleArtifact: If the target's triple names another one.
     """
-    host = metadata.target.get("host") or metadata.target
-    triple = str(host.get("mtriple", "")) if isinstance(host, dict) else ""
+    triple = host_triple(metadata.target)
     if not triple:
         return
-    arch = triple.split("-")[0]
-    here = platform.machine()
-    if _ARCH_ALIASES.get(arch, arch) != _ARCH_ALIASES.get(here, here):
+    arch, here = architecture(triple), architecture(platform.machine())
+    if arch != here:
         raise IncompatibleArtifact(
             f"compiled for a {arch} processor, this is {here}", file=str(path) if path else None
         )
@@ -296,10 +258,8 @@ def installed_tvm_version() -> str:
     return metadata.version("apache-tvm")
 
 
-_ARCH_ALIASES = {"amd64": "x86_64", "AMD64": "x86_64", "arm64": "aarch64"}
-
-
-def _append_trailer(file: BinaryIO, metadata: Metadata) -> None:
+def append_trailer(file: BinaryIO, metadata: Metadata) -> None:
+    """Write a model's trailer to the end of its library."""
     body_size = file.seek(0, os.SEEK_END)
     data = metadata.to_bytes()
     file.write(data)

@@ -60,8 +60,17 @@ def build_parser() -> argparse.ArgumentParser:
     sub = command("compile", "compile a model into one .so file")
     _source(sub)
     _compile_options(sub)
-    sub.add_argument("-o", "--output", help="file to write (default: the model's name with .so)")
+    sub.add_argument(
+        *("-o", "--output"),
+        help="file to write (default: the model's name with .so); a .tar gets the object files, "
+        "which `relaxc link` makes a .so of on another machine",
+    )
     sub.add_argument("--dump-dir", help="folder that receives the module after each phase")
+    sub.add_argument("--sources", metavar="DIR", help="folder that receives the device kernels")
+
+    sub = command("link", "link the object files of a model on the machine they are for")
+    sub.add_argument("objects", help="a .tar file that relaxc compile wrote")
+    sub.add_argument("-o", "--output", help="file to write (default: the same name with .so)")
 
     sub = command("run", "run a compiled model")
     sub.add_argument("model", help="a .so file that relaxc compiled")
@@ -149,9 +158,18 @@ def _source(parser: argparse.ArgumentParser) -> None:
 
 
 def _target(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--target", default="llvm", help="llvm (this machine), cuda, or a TVM tag")
-    parser.add_argument("--arch", help="GPU architecture, such as sm_90")
+    parser.add_argument(
+        *("--target",),
+        default="llvm",
+        help="llvm (this machine), cuda, opencl, metal, rocm, webgpu, or a TVM tag",
+    )
+    parser.add_argument("--arch", help="GPU architecture: sm_90 of cuda, gfx90a of rocm")
     parser.add_argument("--mcpu", help="processor to compile for, in LLVM's naming")
+    parser.add_argument(
+        *("--triple",),
+        help="platform of the processor that runs the model or drives the GPU, such as "
+        "aarch64-linux-gnu (default: this machine's)",
+    )
     parser.add_argument("--threads", type=int, help="threads (default: all available cores)")
 
 

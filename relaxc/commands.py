@@ -30,8 +30,19 @@ def run_compile(args: argparse.Namespace) -> int:
     if not output.absolute().parent.is_dir():
         raise InvalidInput("cannot write the compiled model: no such folder", file=str(output))
     model = _compile(args, dump_dir=args.dump_dir)
+    if args.sources:
+        _write_sources(model, Path(args.sources))
     model.save(output)
     print(f"{output}: {model!r}, compiled in {model.report.seconds:.1f} s")
+    return 0
+
+
+def run_link(args: argparse.Namespace) -> int:
+    """Link a model's object files into a library."""
+    import relaxc
+
+    output = relaxc.link(args.objects, args.output or Path(args.objects).with_suffix(".so"))
+    print(output)
     return 0
 
 
@@ -367,15 +378,31 @@ def _compile(
 
 
 def _target(args: argparse.Namespace) -> Any:
-    if args.arch and args.target != "cuda":
-        raise InvalidInput("--arch names a GPU: it goes with --target cuda")
-    if args.mcpu and args.target != "llvm":
-        raise InvalidInput("--mcpu names a processor: it goes with --target llvm")
-    if args.arch:
-        return {"kind": args.target, "arch": args.arch}
-    if args.mcpu:
-        return {"kind": args.target, "mcpu": args.mcpu}
-    return args.target
+    architectures = {"cuda": "arch", "rocm": "mcpu"}
+    if args.arch and args.target not in architectures:
+        raise InvalidInput("--arch names a GPU: it goes with --target cuda or rocm")
+    processor = {
+        name: value
+        for name, value in (("mcpu", args.mcpu), ("mtriple", args.triple))
+        if value is not None
+    }
+    if args.target == "llvm":
+        return {"kind": "llvm", **processor} if processor else args.target
+    device = {architectures[args.target]: args.arch} if args.arch else {}
+    if processor:
+        device["host"] = {"kind": "llvm", **processor}
+    return {"kind": args.target, **device} if device else args.target
+
+
+def _write_sources(model: CompiledModel, folder: Path) -> None:
+    """Write the device kernels of a model, each file of them."""
+    for name, text in model.device_sources().items():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as fault:
+            reason = fault.strerror or str(fault)
+            raise InvalidInput(f"cannot write the sources: {reason}", file=str(folder)) from fault
+        _write_text(str(folder / name), text)
 
 
 def _read_input(text: str) -> tuple[str, np.ndarray]:

@@ -12,7 +12,7 @@ from tvm import relax
 
 from frontends.imported_model import TensorSpec
 from relax_passes.analysis.fixed_values import PREPARE
-from relaxc.artifact import Metadata, check_cpu, save_artifact
+from relaxc.artifact import Metadata, check_cpu, check_platform
 from relaxc.bind_inputs import (
     check_input,
     check_ranges,
@@ -29,12 +29,15 @@ from relaxc.bound_parameters import (
     unshared,
 )
 from relaxc.buckets import Buckets, crop, entry_name, pad
-from relaxc.errors import IncompatibleArtifact, InvalidInput, RelaxcError
+from relaxc.device import device_of
+from relaxc.device_sources import device_sources
+from relaxc.errors import InvalidInput, RelaxcError
 from relaxc.pickled_model import model_from_bytes, model_to_bytes
 from relaxc.preparation import Preparation, prepared_anew
 from relaxc.report import Report
 from relaxc.run_fault import run_error
 from relaxc.run_time_pool import CallSizes
+from relaxc.save_model import save_model
 from relaxc.stored_elements import from_stored, to_stored
 from relaxc.thread_pool import use_threads
 
@@ -56,7 +59,8 @@ class CompiledModel:
         """Wrap what was built or loaded.
 
         Args:
-            executable: A `tvm.relax.VMExecutable`, or the module loaded from `path`.
+            executable: A `tvm.relax.VMExecutable`, or the module loaded from `path`; None where
+                that cannot be mapped because the device's runtime is missing.
             metadata: Names, types, target and report; what the file's trailer holds.
             path: The file the module was loaded from, if it was.
             keep: What must live as long as the model.
@@ -243,15 +247,29 @@ class CompiledModel:
     def save(self, path: str | Path) -> Path:
         """Write the model as one `.so`: code, weights, names, shapes, target and version.
 
-        The file appears whole or not at all: it is written beside `path` and then renamed.
+        The file appears whole or not at all: it is written beside `path` and then renamed. A path
+        that ends in `.tar` gets the object files instead, for `relaxc.link` on another machine.
 
         Returns:
             The path written.
 
         Raises:
             InvalidInput: If the path cannot be written.
+            UnsupportedTarget: If nothing here links for the target's processor, or its kernels.
         """
-        return save_artifact(self._executable, self._metadata, Path(path), self._path)
+        return save_model(self._executable, self._metadata, Path(path), self._path)
+
+    def device_sources(self) -> dict[str, str]:
+        """Return the source text of the device kernels by file name; none for a processor.
+
+        Raises:
+            InvalidInput: If the model was loaded: sources are there where it is compiled.
+        """
+        if self._path is not None:
+            raise InvalidInput(
+                "a model that was loaded has no sources: compile it", file=str(self._path)
+            )
+        return device_sources(self._executable.mod)
 
     def keep(self, what: Any) -> None:
         """Have something live as long as the model."""
@@ -307,16 +325,9 @@ class CompiledModel:
         return machine["main" if entry == _PREPARED else entry]
 
     def _device(self) -> Any:
-        kind = str(self._metadata.target.get("kind", "llvm"))
-        if kind == "llvm":
-            check_cpu(self._metadata, self._path)
-            return tvm.cpu()
-        device = tvm.runtime.device(kind, 0)
-        if not device.exist:
-            raise IncompatibleArtifact(
-                f"the model was compiled for {kind} and this machine has no such device"
-            )
-        return device
+        check_platform(self._metadata, self._path)
+        check_cpu(self._metadata, self._path)
+        return device_of(self._metadata.target, self._path)
 
 
 def _passed(value: Any, kind: str, spec: TensorSpec, device: Any) -> Any:

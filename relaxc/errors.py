@@ -12,11 +12,16 @@ __all__ = [
     "RelaxcError",
     "RunError",
     "UnsupportedOperator",
+    "UnsupportedTarget",
 ]
 
 
 class CompileError(RelaxcError):
     """A phase of the pipeline failed on a model that was imported; the cause is chained."""
+
+
+class UnsupportedTarget(RelaxcError):
+    """No code can be made for a target here: a code generator, a linker or a library is missing."""
 
 
 class RunError(RelaxcError):

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
-from tir_schedules.machine import Machine, host_target
+from tir_schedules.machine import GPU_KINDS, Machine, host_target
 from tir_schedules.rule import Decline, Rule, Scheduled, apply_rules
 
 __all__ = ["Decline", "Machine", "Rule", "Scheduled", "host_target", "rules_of", "schedule_func"]
@@ -47,7 +47,7 @@ def rules_of(target: Target) -> list[Rule]:
         from tir_schedules.llvm import rules as llvm
 
         return llvm.llvm_rules()
-    if target.kind.name == "cuda":
+    if target.kind.name in GPU_KINDS:
         from tir_schedules.cuda import rules as cuda
 
         return cuda.cuda_rules()

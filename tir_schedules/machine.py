@@ -12,7 +12,12 @@ from tvm.target import Target, codegen
 
 from tir_schedules.gpu import Gpu
 
+# Kinds of target whose kernels are spread over blocks of threads (OpenCL's work-groups).
+GPU_KINDS = ("cuda", "rocm", "opencl", "metal", "webgpu")
 _DTYPE_BYTES = {"float64": 8, "int64": 8, "float16": 2, "bfloat16": 2, "int8": 1, "uint8": 1}
+
+_SHARED_BYTES = 16 << 10  # the least that OpenCL's full profile has is 32, WebGPU's default is 16
+_BLOCK_THREADS = 256  # WebGPU's default
 
 
 @dataclass(frozen=True)
@@ -20,11 +25,12 @@ class Machine:
     """A processor as a schedule sees it.
 
     Sizes are in bytes, `vector_bits` is the width of one SIMD register. GPUs use
-    `vector_bits=128` (one 16-byte load) and count multiprocessors as `cores`.
+    `vector_bits=128` (one 16-byte load), count multiprocessors as `cores`, and give as `l1_bytes`
+    the shared memory that any block may use.
     """
 
     name: str
-    kind: str  # "llvm" or "cuda"
+    kind: str  # "llvm", or one of GPU_KINDS
     vector_bits: int
     vector_registers: int
     l1_bytes: int
@@ -33,19 +39,33 @@ class Machine:
     cores: int
     fma_units: int = 2
     has_fma: bool = True
-    gpu: Gpu | None = None  # of a GPU
+    gpu: Gpu | None = None  # of an NVIDIA GPU
+    block_threads: int = 0  # that a block of a GPU may have; 0: no GPU
 
     def lanes(self, dtype: str = "float32") -> int:
         """Return how many `dtype` elements one vector register holds."""
         return self.vector_bits // (8 * _DTYPE_BYTES.get(dtype, 4))
 
+    @property
+    def is_gpu(self) -> bool:
+        """Whether kernels are spread over blocks of threads."""
+        return self.kind in GPU_KINDS
+
     @staticmethod
     def from_target(target: Target) -> Machine:
         """Model the processor that `target` names; unknown fields take conservative values."""
-        if target.kind.name == "cuda":
+        kind = target.kind.name
+        if kind in GPU_KINDS:
+            # What any device of the kind grants, unless the target knows more of its own.
+            shared = int(target.attrs.get("max_shared_memory_per_block", _SHARED_BYTES))
+            threads = int(target.attrs.get("max_num_threads", _BLOCK_THREADS))
+            if kind != "cuda":
+                return Machine(
+                    *(kind, kind, 128, 64, shared, 1 << 20, 0, 16), block_threads=threads
+                )
             gpu = Gpu.from_arch(str(target.attrs.get("arch", "sm_80")))
-            caches = (49152, gpu.l2_bytes, 0)
-            return Machine("cuda", "cuda", 128, 255, *caches, gpu.multiprocessors, gpu=gpu)
+            caches, count = (49152, gpu.l2_bytes, 0), gpu.multiprocessors
+            return Machine(kind, kind, 128, 255, *caches, count, gpu=gpu, block_threads=1024)
         cores = int(target.attrs.get("num-cores", 0)) or os.cpu_count() or 1
         triple = str(target.attrs.get("mtriple", ""))
         if triple.startswith(("aarch64", "arm64")):

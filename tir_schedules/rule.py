@@ -28,13 +28,15 @@ class Rule:
     `apply(func, machine)` returns the schedule of the whole function (its function is called
     `main`) or the scheduled function itself, or raises `Decline(reason)`. Any other exception also
     counts as a decline. A rule is not asked, since a schedule takes time to make, about a function
-    without one block of its `tag`, or without blocks, unless it takes loops as they are.
+    without one block of its `tag`, or without blocks, unless it takes loops as they are. One that
+    writes the instructions of some kinds of target names them in `kinds`; () fits any.
     """
 
     name: str
     apply: Callable[[PrimFunc, Machine], s_tir.Schedule | PrimFunc]
     tag: str = ""  # the attribute "schedule_rule" of the block it is made for; "": any
     needs_blocks: bool = True
+    kinds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,10 @@ def apply_rules(func: PrimFunc, machine: Machine, rules: Iterable[Rule]) -> Sche
         rules = [rule for rule in rules if not rule.needs_blocks]
         declined.append(("rules of blocks", _NO_BLOCKS))
     for rule in rules:
+        if rule.kinds and machine.kind not in rule.kinds:
+            reason = f"writes instructions of {' and '.join(rule.kinds)}, this is {machine.kind}"
+            declined.append((rule.name, reason))
+            continue
         if rule.tag and tags[rule.tag] != 1:
             declined.append((rule.name, f"has {tags[rule.tag]} blocks tagged {rule.tag}"))
             continue

@@ -179,7 +179,7 @@ def test_a_failing_export_leaves_the_old_file(
     path = tmp_path / "model.so"
     path.write_text("old")
 
-    def fail(name: str) -> None:
+    def fail(name: str, fcompile: object) -> None:
         Path(name).write_text("half")
         raise OSError(28, "No space left on device")
 

@@ -235,7 +235,11 @@ def test_bad_models_are_one_line_and_exit_code_2(
         (["compile", "{model}", "--threads", "0"], "threads must be"),
         (["compile", "{model}", "--mcpu", "abacus"], "no processor 'abacus'"),
         (["compile", "{model}", "--arch", "sm_80"], "--target cuda"),
-        (["compile", "{model}", "--target", "cuda", "--mcpu", "skylake"], "--target llvm"),
+        (["compile", "{model}", "--target", "opencl", "--arch", "sm_80"], "--target cuda or rocm"),
+        (["compile", "{model}", "--target", "cuda", "--arch", "sm_99"], "no CUDA architecture"),
+        (["compile", "{model}", "--target", "cuda", "--mcpu", "abacus"], "no processor 'abacus'"),
+        (["compile", "{model}", "--triple", "abacus-linux"], "no processor 'abacus'"),
+        (["link", "{folder}/absent.tar"], "absent.tar"),
         (["compile", "{model}", "--shape", "x=1"], "the input has 2"),
         (["compile", "{model}", "--shape", "x="], "the input has 2"),
         (["compile", "{model}", "--shape", "x=0/4,4"], "positive sizes"),
@@ -316,9 +320,22 @@ def test_running_for_an_absent_gpu_names_the_device(
         pytest.skip("this machine has a GPU")
     library = str(tmp_path / "gpu.so")
     compiling = ["compile", str(onnx_file), "-o", library, "--target", "cuda", "--arch", "sm_80"]
-    assert main(compiling) == 0
+    assert main([*compiling, "--sources", str(tmp_path / "sources")]) == 0
+    assert "__global__" in (tmp_path / "sources" / "kernels.cu").read_text()
     assert main(["run", library, "--random"]) == 2
-    assert "compiled for cuda and this machine has no such device" in capsys.readouterr().err
+    assert (
+        "compiled for cuda (sm_80) and this machine has no such device" in capsys.readouterr().err
+    )
+
+
+def test_the_processor_that_drives_a_gpu_is_named_by_its_triple(
+    onnx_file: Path, tmp_path: Path
+) -> None:
+    objects = tmp_path / "model.tar"
+    compiling = ["compile", str(onnx_file), "-o", str(objects), "--target", "cuda"]
+    assert main([*compiling, "--arch", "sm_86", "--triple", "aarch64-linux-gnu"]) == 0
+    with pytest.raises(relaxc.IncompatibleArtifact, match="compiled for a aarch64 processor"):
+        relaxc.link(objects, tmp_path / "model.so")
 
 
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:

@@ -59,3 +59,9 @@ def test_a_rule_that_fails_is_declined() -> None:
     assert result.declined == (("first", "too small"), ("second", "failed: it was asked"))
     with pytest.raises(RuntimeError, match="too small"):
         apply_rules(doubled(), MACHINE, rules[:1])
+
+
+def test_a_rule_that_writes_instructions_of_other_targets_is_not_asked() -> None:
+    rules = [Rule("warps", never, kinds=("cuda",)), Rule("last", taken)]
+    result = apply_rules(doubled(), MACHINE, rules)
+    assert result.declined == (("warps", "writes instructions of cuda, this is llvm"),)

@@ -55,4 +55,4 @@ def read_fused_attention(func: PrimFunc) -> AttentionNest:
     return nest
 
 
-RULE = Rule("attention", _apply)
+RULE = Rule("attention", _apply, kinds=("cuda",))

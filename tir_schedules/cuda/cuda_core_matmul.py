@@ -107,4 +107,4 @@ class CudaCoreProduct(PipelinedProduct):
         store_sums(self, total, self.outer(0, row), self.outer(1, column), count)
 
 
-RULE = Rule("cuda_core_matmul", _apply)
+RULE = Rule("cuda_core_matmul", _apply, kinds=("cuda",))

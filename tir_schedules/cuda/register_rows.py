@@ -227,4 +227,4 @@ def _cast(value: Any, dtype: str) -> Any:
     return value if str(value.ty.dtype) == dtype else tirx.Cast(dtype, value)
 
 
-RULE = Rule("register_rows", _apply)
+RULE = Rule("register_rows", _apply, kinds=("cuda",))

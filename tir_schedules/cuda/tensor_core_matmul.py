@@ -88,4 +88,4 @@ class TensorCoreProduct(PipelinedProduct):
                 T.evaluate(self._multiply(*sums, *left, *right, *sums))
 
 
-RULE = Rule("tensor_core_matmul", _apply)
+RULE = Rule("tensor_core_matmul", _apply, kinds=("cuda",))
