@@ -21,6 +21,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.sym import Analyzer
 
 from relax_passes.analysis.size_relation import SizeRelation, size_relation
+from relax_passes.name_conversions import handed_over, name_conversions
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.rewrite_functions import rewrite_functions
 from tir_schedules.variables import uses
@@ -45,9 +46,18 @@ _Rule = tuple[type | tuple[type, ...], Callable[[tirx.Expr], tirx.Expr]]
 
 @dataclass(frozen=True)
 class _NamedKernel:
-    """A kernel with plain sizes, and the numbers of the parameters it no longer has."""
+    """A kernel with plain sizes.
+
+    Attributes:
+        func: It.
+        former: The one that it takes the place of.
+        added: What follows the former one's arguments.
+        dropped: The numbers of those that it no longer has.
+    """
 
     func: tirx.PrimFunc
+    former: tirx.PrimFunc
+    added: tuple[tirx.Expr, ...]
     dropped: frozenset[int]
 
 
@@ -55,11 +65,13 @@ class _NamedKernel:
 def name_sizes(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool]:
     """Let kernels read computed sizes off their operands, so that equal kernels look equal."""
     kernels: dict[tvm.ir.GlobalVar, _NamedKernel] = {}
+    inputs = _numbers_of_inputs(mod)
     for var, func in mod.functions.items():
-        if not isinstance(func, tirx.PrimFunc):
+        if not isinstance(func, tirx.PrimFunc) or var not in inputs:
             continue
-        plain, gone = name_results(name_conversions(func)), set()
-        for at, param in enumerate(func.params):
+        converted = name_conversions(func, inputs[var])
+        plain, gone = converted.func, set()
+        for at, param in enumerate(converted.func.params):
             if hasattr(param, "shape"):
                 continue
             named = name_size(plain, param)
@@ -68,8 +80,9 @@ def name_sizes(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool]
                 gone.add(at)
             else:
                 ctx.log.decline(NAME, f"{param.name} of {var.name_hint}", named)
+        plain = name_results(plain)
         if plain is not func:
-            kernels[var] = _NamedKernel(plain, frozenset(gone))
+            kernels[var] = _NamedKernel(plain, func, converted.added, frozenset(gone))
     if not kernels:
         return mod, False
     others = {var: func for var, func in mod.functions.items() if var not in kernels}
@@ -79,21 +92,18 @@ def name_sizes(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool]
     return rewriter.builder_.get(), True
 
 
-def name_conversions(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Name the dimensions that are converted from another type, as a resized image's are.
+def _numbers_of_inputs(mod: tvm.IRModule) -> dict[tvm.ir.GlobalVar, int]:
+    """Return how many arguments each kernel of a module is called with."""
+    found: dict[tvm.ir.GlobalVar, int] = {}
 
-    TVM finds no bounds for a loop up to floor(1.3 * h), and then cannot even begin a schedule.
-    """
-    named: list[tuple[tirx.Expr, tirx.Var]] = []
+    def look(value: relax.Expr) -> None:
+        if isinstance(value, tvm.ir.Call) and value.op == _CALL_TIR:
+            found[value.args[0]] = len(value.args[1].fields)
 
-    def name_of(value: tirx.Expr) -> tirx.Expr:
-        same = (name for dim, name in named if tvm_ffi.structural_equal(dim, value))
-        return next(same, value)
-
-    for dim in _dims(func):
-        if isinstance(dim, tirx.Cast) and name_of(dim) is dim:
-            named.append((dim, tirx.Var("size", dim.ty.dtype)))
-    return tvm_ffi.structural_map(func, (tirx.Cast, name_of)) if named else func
+    for _, func in mod.functions_items():
+        if isinstance(func, relax.Function):
+            relax.analysis.post_order_visit(func, look)
+    return found
 
 
 def name_results(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -129,12 +139,14 @@ def name_size(func: tirx.PrimFunc, size: tirx.Var) -> tirx.PrimFunc | str:
     Returns:
         The function without the parameter, or why it needs it.
     """
+    params = [param for param in func.params if not param.same_as(size)]
+    plain = tirx.PrimFunc(params, func.body, func.ret_type, attrs=func.attrs)
+    if not uses(plain, size):
+        return plain
     relation = _relation_of(func, size)
     if relation is None:
         return "no dimension is a quotient of it"
-    params = [param for param in func.params if not param.same_as(size)]
     quotient = tirx.Var(f"{size.name}_quotient", size.ty.dtype)
-    plain = tirx.PrimFunc(params, func.body, func.ret_type, attrs=func.attrs)
     plain = _name_quotients(plain, size, quotient, relation)
     if uses(plain, size):
         rest = tirx.Var(f"{size.name}_rest", size.ty.dtype)
@@ -211,7 +223,7 @@ class _CallNamedKernels(PyExprMutator):
         super().__init__(mod)
         # A variable's type is that of its function, so a function of another type needs a new one.
         self.callees = {
-            var: (self.builder_.add_func(kernel.func, var.name_hint), kernel.dropped)
+            var: (self.builder_.add_func(kernel.func, var.name_hint), kernel)
             for var, kernel in kernels.items()
         }
 
@@ -219,8 +231,9 @@ class _CallNamedKernels(PyExprMutator):
         if call.op != _CALL_TIR or call.args[0] not in self.callees:
             return super().visit_call_(call)
         old, args, *rest = call.args
-        callee, dropped = self.callees[old]
-        fields = [arg for at, arg in enumerate(args.fields) if at not in dropped]
+        callee, kernel = self.callees[old]
+        given = [*args.fields, *handed_over(kernel.added, kernel.former, call)]
+        fields = [arg for at, arg in enumerate(given) if at not in kernel.dropped]
         return relax.Call(call.op, [callee, relax.Tuple(fields), *rest], call.attrs, call.ty_args)
 
 

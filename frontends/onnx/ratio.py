@@ -8,8 +8,10 @@ it in one of three ways:
 - rounded once, by a division by an integer d. Rounding moves n / d by at most n / d * 2^-p, while
   the next integer is 1 / d away and the next half 1 / (2 d): it crosses none.
 - as the rounded product with a float f that stands for a short fraction c, such as 0.1 or 1/3:
-  f = c (1 + e) with |e| <= 2^-(p+1). A product that should be an integer or a half becomes just
-  that one, and others keep to their side as above.
+  f = c (1 + e). With |e| <= 2^-(p+1) a product that should be an integer or a half becomes just
+  that one. With |e| up to 2^-p, as of every f nearest to c, it may miss it on the side of e, so
+  only what rounds to the other side gives it: the floor of n * 1.2, but no floor of n * 1.3, whose
+  float is below 13 / 10. Others keep to their side as above.
 
 So integers agree with the model's own arithmetic while numerators stay below 2^(p-2), which is 2^22
 for float32. Beyond, ours are exact where the model's floats have lost the last digits. Whatever
@@ -188,7 +190,7 @@ class RatioArithmetic:
         if near == 0 or not 0 < near.numerator <= _SHORT:
             raise NotARatio
         error = exact / near - 1
-        if abs(error) > Fraction(1, 2 ** (self._bits + 1)):
+        if abs(error) > Fraction(1, 2**self._bits):
             raise NotARatio
         numerator = self._dims.simplify(base.numerator * near.numerator)
         denominator = base.denominator * near.denominator
@@ -198,19 +200,28 @@ class RatioArithmetic:
 
     def floor(self, item: Ratio) -> Dim:
         """Return the greatest integer not above it."""
+        self._require_hit(item, item.error > 0 and self._dims.is_nonnegative(item.numerator))
         return self._integer(math.floor, tirx.floordiv, item)
 
     def ceil(self, item: Ratio) -> Dim:
         """Return the smallest integer not below it."""
+        self._require_hit(item, item.error < 0 and self._dims.is_nonnegative(item.numerator))
         return self._integer(math.ceil, lambda n, d: tirx.floordiv(n + (d - 1), d), item)
 
     def round(self, item: Ratio) -> Dim:
         """Return the nearest integer, the even one of two."""
+        self._require_hit(item)
         return self._integer(round, _round_half_even, item)
 
     def truncate(self, item: Ratio) -> Dim:
         """Return the integer part, as a cast to an integer does."""
+        self._require_hit(item, item.error > 0)
         return self._integer(math.trunc, self._dims.truncdiv, item)
+
+    def _require_hit(self, item: Ratio, rounds_back: bool = False) -> None:
+        """Refuse a product that may miss the integer that it should be and not round back to it."""
+        if not rounds_back and abs(item.error) > Fraction(1, 2 ** (self._bits + 1)):
+            raise NotARatio
 
     def _integer(
         self, known: Callable[[Fraction], int], divide: Callable[[Dim, int], Dim], item: Ratio

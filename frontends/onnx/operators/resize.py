@@ -36,6 +36,7 @@ from frontends.dims import Dim, is_static
 from frontends.errors import InvalidModel
 from frontends.onnx.op import Op, normalize_axis
 from frontends.onnx.operators.run_time_size import counted, parts, read_sizes, refusing
+from frontends.onnx.ratio import NotARatio, Ratio, RatioArithmetic
 from frontends.onnx.registry import converter
 
 # Tables of indices and weights are constants in the model; no image is that large.
@@ -199,14 +200,12 @@ def scaled(op: Op, length: Dim, scale: float) -> Dim:
         return math.floor(float(np.float32(length) * np.float32(scale)))
     if float(scale).is_integer():
         return op.arithmetic.simplify(length * int(scale))
-    inverse = 1.0 / scale
-    if abs(inverse - round(inverse)) < 1e-6:
-        return op.arithmetic.truncdiv(length, round(inverse))
-    above, below = float(scale).as_integer_ratio()
-    if below <= 1024:  # 1.5 and 0.75, not 0.3: exact in float32, too
-        return op.arithmetic.truncdiv(length * above, below)
-    product = tirx.Cast("float32", length) * tirx.const(scale, "float32")
-    return tirx.Cast("int64", tirx.floor(product))
+    ratios = RatioArithmetic(op.arithmetic, "float32")
+    try:
+        return ratios.floor(ratios.multiply(Ratio(length), Ratio.of_float(scale)))
+    except NotARatio:
+        product = tirx.Cast("float32", length) * tirx.const(scale, "float32")
+        return tirx.Cast("int64", tirx.floor(product))
 
 
 def _resample(op: Op, plan: list[Axis], mode: Mode) -> Any:

@@ -54,6 +54,7 @@ def size_in_floats(steps: Sequence[Step], kind: int = FLOAT) -> onnx.ModelProto:
         ([("Mul", 2.0)], "n * 2"),
         ([("Mul", 0.1), ("Floor", None)], "n // 10"),
         ([("Mul", 1 / 3), ("Ceil", None)], "(n + 2) // 3"),
+        ([("Mul", 1.2), ("Floor", None)], "n * 6 // 5"),
         ([("Max", 4.0), ("Mul", 1.5)], None),
         ([("Div", 8.0), ("Ceil", None), ("Mul", 8.0)], "(n + 7) // 8 * 8"),
     ],
@@ -79,7 +80,8 @@ def test_a_size_through_floats_stays_symbolic(
 @pytest.mark.parametrize(
     "steps",
     [
-        [("Mul", 0.3), ("Floor", None)],  # 0.3 in float32 is further from 3/10 than may be
+        [("Mul", 1.3), ("Floor", None)],  # 90 times 1.3 in float32 is below 117
+        [("Mul", 1.2), ("Ceil", None)],  # and 25 times 1.2 above 30
         [("Mul", 0.7123), ("Floor", None)],
         [("Div", 3.0), ("Mul", 3.0), ("Floor", None)],  # rounded twice
         [("Mul", 0.1), ("Add", 0.5)],
@@ -100,7 +102,12 @@ def evaluated(dim: Any, sizes: np.ndarray) -> np.ndarray:
     return np.asarray(eval(str(dim_name(dim)), {"n": sizes}))  # noqa: S307
 
 
-FACTORS = [0.5, 1.5, 0.1, 0.2, 0.7, 0.9, 1 / 3, 2 / 3, 0.3, 1 / 7, 1 / 41]
+# Where the float is further from the fraction: what it rounds to on the other side.
+ONE_SIDED = {
+    **dict.fromkeys([0.3, 1.2, 0.15], {"floor", "truncate"}),
+    **dict.fromkeys([1.3, 1 / 41], {"ceil"}),
+}
+FACTORS = [0.5, 1.5, 0.1, 0.2, 0.7, 0.9, 1 / 3, 2 / 3, 1.1, *ONE_SIDED]
 
 
 @pytest.mark.parametrize("divide", [False, True])
@@ -114,16 +121,16 @@ def test_every_size_rounds_as_in_float32(factor: float, divide: bool) -> None:
     number = np.float32(round(1 / factor) if divide else factor)
     compute = arithmetic.divide if divide else arithmetic.multiply
     ratio = Ratio.of_float(float(number))
-    if not divide and factor in (0.3, 1 / 7, 1 / 41):
-        with pytest.raises(NotARatio):
-            compute(Ratio(n), ratio)
-        return
     result = compute(Ratio(n), ratio)
     bound = (1 << 22) // int(evaluated(result.numerator, np.asarray(1)))
     sizes = np.arange(bound)
     floats = sizes.astype("float32")
     floats = floats / number if divide else floats * number
     for name, rounded in NUMPY.items():
+        if not divide and name not in ONE_SIDED.get(factor, NUMPY):
+            with pytest.raises(NotARatio):
+                getattr(arithmetic, name)(result)
+            continue
         got = evaluated(getattr(arithmetic, name)(result), sizes)
         np.testing.assert_array_equal(got, rounded(floats).astype("int64"), err_msg=name)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import helper
 
 import relaxc
 from frontends.errors import InvalidModel
 from frontends.onnx import import_onnx
 from tests.frontends.onnx.many_nodes import check_variants, model_of, variant
-from tests.frontends.onnx.run_model import run_imported
+from tests.frontends.onnx.run_model import make_model, run_imported, run_reference
 
 RNG = np.random.default_rng(16)
 
@@ -103,3 +104,28 @@ def test_nearest_before_opset_11_rounds_up_where_the_axis_shrinks(known: bool) -
     (got,) = run_imported(model, feeds)
     places = ([0, 2], [0, 2, 3, 5, 6, 8, 9, 10], [0, 0, 1, 2, 3, 4, 5, 5])
     np.testing.assert_array_equal(got[0, 0], x[0, 0][np.ix_(*places)])
+
+
+@pytest.mark.parametrize(("scale", "height"), [(1.2, "h * 6 // 5"), (1.3, None)])
+def test_windows_of_windows_over_a_size_by_a_fraction(scale: float, height: str | None) -> None:
+    """Sizes from which a kernel's follow, of no tensor that it reads: no bound of TVM's is known.
+
+    1.3 in float32 is below 13 / 10, so that height is computed in floats.
+    """
+    nodes = [
+        helper.make_node("Resize", ["x", "", "s"], ["r"], mode="linear"),
+        helper.make_node("Conv", ["r", "w"], ["a"], strides=[2, 2]),
+        helper.make_node("Conv", ["a", "w"], ["b"], strides=[3, 2]),
+        helper.make_node("MaxPool", ["b"], ["c"], kernel_shape=[2, 1], strides=[2, 1]),
+        helper.make_node("Flatten", ["c"], ["y"], axis=2),
+    ]
+    known = {"s": np.array([1, 1, scale, 1], "float32"), "w": _floats(3, 3, 3, 3)}
+    model = make_model(nodes, {"x": ("float32", [1, 3, "h", 11])}, ["r", "y"], known)
+    compiled = relaxc.compile(model, threads=1, progress=False)
+    found = compiled.outputs[0].shape[2]
+    assert found == height or (height is None and "floor" in str(found))
+    for size in (17, 20, 30):
+        x = _floats(1, 3, size, 11)
+        for got, want in zip(compiled(x), run_reference(model, {"x": x}), strict=True):
+            assert np.asarray(got).shape == want.shape
+            np.testing.assert_allclose(np.asarray(got), want, rtol=1e-4, atol=1e-4)
