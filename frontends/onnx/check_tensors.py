@@ -25,23 +25,36 @@ def check_tensors(model: onnx.ModelProto, file: str) -> None:
 
     Raises:
         InvalidModel: A tensor has an unknown type, a negative dimension, or other than the
-            declared amount of data.
+            declared amount of data; the indices of a sparse one are not ascending or not in it.
         UnsupportedOperator: A sparse tensor is too large to be made dense.
     """
     for tensor in all_tensors(model):
         _check_data(tensor, file)
     for sparse in all_sparse_tensors(model):
-        _check_data(sparse.values, file)
-        _check_data(sparse.indices, file)
-        name = sparse.values.name
-        if any(dim < 0 for dim in sparse.dims):
-            raise InvalidModel("a dimension is negative", tensor=name, file=file)
-        if math.prod(sparse.dims) > MAX_DENSE_ELEMENTS:
-            raise UnsupportedOperator(
-                f"a sparse tensor that takes {math.prod(sparse.dims)} elements when dense",
-                tensor=name,
-                file=file,
-            )
+        _check_sparse(sparse, file)
+
+
+def _check_sparse(sparse: onnx.SparseTensorProto, file: str) -> None:
+    name = sparse.values.name
+    _check_data(sparse.values, file)
+    _check_data(sparse.indices, file)
+    if any(dim < 0 for dim in sparse.dims):
+        raise InvalidModel("a dimension is negative", tensor=name, file=file)
+    if math.prod(sparse.dims) > MAX_DENSE_ELEMENTS:
+        raise UnsupportedOperator(
+            f"a sparse tensor that takes {math.prod(sparse.dims)} elements when dense",
+            tensor=name,
+            file=file,
+        )
+    named = onnx.SparseTensorProto()  # the checker insists on a name, which an attribute needs not
+    named.CopyFrom(sparse)
+    named.values.name = name or "values"
+    try:
+        onnx.checker.check_sparse_tensor(named)
+    except onnx.checker.ValidationError as error:
+        raise InvalidModel(
+            f"a sparse tensor is malformed: {str(error).strip()}", tensor=name, file=file
+        ) from error
 
 
 def byte_count(tensor: onnx.TensorProto, file: str) -> int:

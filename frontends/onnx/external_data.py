@@ -25,8 +25,8 @@ def load_external_data(model: onnx.ModelProto, folder: Path | None, file: str) -
         file: What to call the model in errors.
 
     Raises:
-        InvalidModel: The data is missing, short, of another size than the tensor, or outside
-            `folder`.
+        InvalidModel: The data is missing, short, of another size than the tensor, at a
+            negative offset, or outside `folder`.
     """
     parts = [
         part for sparse in all_sparse_tensors(model) for part in (sparse.values, sparse.indices)
@@ -51,11 +51,11 @@ def _load(tensor: onnx.TensorProto, folder: Path | None, file: str) -> None:
         offset, length = int(entries.get("offset", 0)), int(entries.get("length", size))
     except ValueError:
         raise refuse("the offset or length of its external data is no number") from None
-    if offset < 0 or length != size:
-        raise refuse(
-            f"its external data is {length} bytes at offset {offset}, "
-            f"its shape and type take {size} bytes"
-        )
+    for name, number in (("offset", offset), ("length", length)):
+        if number < 0:
+            raise refuse(f"the {name} of its external data is negative: {number}")
+    if length != size:
+        raise refuse(f"its external data is {length} bytes, its shape and type take {size} bytes")
     try:
         root = folder.resolve()
         place = (root / location).resolve()

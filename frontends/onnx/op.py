@@ -13,6 +13,7 @@ from tvm import relax
 from frontends.dims import Dim, DimArithmetic, dims_of, is_static, prim
 from frontends.errors import InvalidModel, UnsupportedOperator
 from frontends.onnx.function_body import FunctionBody
+from frontends.onnx.sparse_tensors import dense_array
 from frontends.onnx.value import Value, relax_constant
 
 if TYPE_CHECKING:
@@ -105,6 +106,8 @@ class Op:
             return found.decode()
         if isinstance(found, onnx.TensorProto):
             return numpy_helper.to_array(found)
+        if isinstance(found, onnx.SparseTensorProto):
+            return dense_array(found)
         if attribute.type in (onnx.AttributeProto.INTS, onnx.AttributeProto.FLOATS):
             return list(found)
         if attribute.type == onnx.AttributeProto.STRINGS:

@@ -197,7 +197,7 @@ def constant(op: Op) -> np.ndarray:
             return np.asarray(op.attr(name), dtype=dtype)
     if not op.node.attribute:
         raise InvalidModel("no attribute holds the constant")
-    value = op.attr("value")
+    value = op.attr("sparse_value" if op.has_attr("sparse_value") else "value")
     if not isinstance(value, np.ndarray):
-        raise op.unsupported("constants that are strings or sparse")
+        raise op.unsupported("constants that are strings")
     return value

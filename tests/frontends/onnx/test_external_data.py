@@ -54,11 +54,11 @@ def test_external_data_in_the_folder_is_read(folder: Path) -> None:
         ({"location": "w" * 5000}, "cannot be read"),
         ({"offset": "8"}, "too short"),
         ({"offset": "1000000000000000000"}, "too short"),
-        ({"offset": "-4"}, "offset -4"),
+        ({"offset": "-4"}, "the offset of its external data is negative: -4"),
         ({"offset": "four"}, "no number"),
         ({"length": "1000000000000"}, "1000000000000 bytes"),
         ({"length": "4"}, "4 bytes"),
-        ({"length": "-1"}, "-1 bytes"),
+        ({"length": "-1"}, "the length of its external data is negative: -1"),
     ],
 )
 def test_bad_external_data(folder: Path, entries: dict[str, str], text: str) -> None:

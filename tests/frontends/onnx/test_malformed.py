@@ -154,33 +154,6 @@ def test_a_size_beyond_64_bits_is_named_so(op: str, names: list[str], operand: n
         import_onnx(model)
 
 
-def test_a_sparse_tensor_of_a_terabyte_is_refused() -> None:
-    made = model([helper.make_node("ReduceMax", ["w"], ["y"])])
-    made.graph.sparse_initializer.append(
-        onnx.SparseTensorProto(
-            values=_constant("w", [1.0], "float32"), indices=_constant("", [5]), dims=[TERA]
-        )
-    )
-    with pytest.raises(UnsupportedOperator, match="'w'"):
-        import_onnx(made)
-
-
-def test_sparse_initializers_are_dense_tensors() -> None:
-    made = make_model(
-        [helper.make_node("Add", ["x", "w"], ["y"])], {"x": ("float32", [2, 3])}, ["y"]
-    )
-    for indices in ([1, 5], [[0, 1], [1, 2]]):
-        sparse = onnx.SparseTensorProto(
-            values=_constant("w", [4.0, 7.0], "float32"),
-            indices=_constant("", indices),
-            dims=[2, 3],
-        )
-        del made.graph.sparse_initializer[:]
-        made.graph.sparse_initializer.append(sparse)
-        (result,) = run_imported(made, {"x": np.zeros((2, 3), "float32")})
-        np.testing.assert_array_equal(result, [[0, 4, 0], [0, 0, 7]])
-
-
 # External data ---------------------------------------------------------------------------------
 
 
