@@ -26,6 +26,7 @@ from typing import Any
 from benchmarks import zoo
 from benchmarks.core_share import claim_cores
 from benchmarks.markdown_table import render_markdown
+from relaxc.processor_name import processor_name
 
 RESULTS = Path(__file__).parent / "results"
 PEERS = ("onnxruntime", "openvino", "inductor", "tvm")
@@ -61,7 +62,7 @@ def describe_machine() -> dict[str, Any]:
     """Return date, processor and package versions."""
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "cpu": _cpu_name(),
+        "cpu": processor_name(),
         "cores": len(os.sched_getaffinity(0)),
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in PACKAGES},
@@ -203,16 +204,6 @@ def _write(folder: Path, stem: str, text: str, document: dict[str, Any]) -> None
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{stem}.md").write_text(text + "\n")
     (folder / f"{stem}.json").write_text(json.dumps(document, indent=1) + "\n")
-
-
-def _cpu_name() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
 
 
 def _version(package: str) -> str | None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tvm
 from tvm.target import Target
 
 from relax_passes.pass_options import did_you_mean, replace_options
 from tir_schedules.machine import Machine
+
+if TYPE_CHECKING:
+    from relax_passes.tuning.session import TuningSession
 
 PHASES = (
     "canonicalize",
@@ -53,6 +56,7 @@ class PassContext:
     precision: str = "float32"
     debug: bool = False
     log: PassLog = field(default_factory=PassLog)
+    tuning: TuningSession | None = None  # None: the cost models decide alone
 
 
 # (module, context) or, for a pass with options, (module, context, options)

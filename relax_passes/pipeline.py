@@ -60,6 +60,7 @@ from relax_passes.simplify_views import simplify_views
 from relax_passes.sink_views import sink_views
 from relax_passes.split_at_peak import split_at_peak
 from relax_passes.split_transposed_batch import split_transposed_batch
+from relax_passes.tune_kernels import tune_kernels
 from relax_passes.verify import verify_import, verify_phase
 from relax_passes.view_before_slice import view_before_slice
 from relax_passes.widen_half_precision import widen_half_precision
@@ -237,6 +238,7 @@ def default_pipeline() -> Pipeline:
             ),
             "lower": (
                 drop_index_checks,
+                tune_kernels,
                 lower_operators,
                 widen_indices,
                 guard_float_sums,

@@ -197,6 +197,12 @@ def _compile_options(parser: argparse.ArgumentParser) -> None:
         default="float32",
         help="float32 may group operations otherwise, strict keeps every bit of the model's own",
     )
+    parser.add_argument(
+        "--tune",
+        choices=("quick",),
+        help="quick: measure a few schedules of each hot kernel on this machine, half a minute in "
+        "all; what was measured is kept in RELAXC_TUNING_CACHE (default ~/.cache/relaxc/tuning)",
+    )
     parser.add_argument("--quiet", action="store_true", help="show no progress")
 
 

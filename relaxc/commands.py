@@ -374,6 +374,7 @@ def _compile(
         passes=passes,
         dump_dir=dump_dir,
         progress=False if args.quiet else None,
+        tune=args.tune,
     )
 
 

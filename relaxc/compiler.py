@@ -30,10 +30,12 @@ from relaxc.progress import Progress, phase_progress
 from relaxc.report import Report
 from relaxc.targets import resolve_target, target_dict
 from relaxc.thread_pool import available_cores
+from relaxc.tuning import tuning_session
 
 if TYPE_CHECKING:
     from relax_passes.pass_base import PassContext
     from relax_passes.pipeline import Pipeline
+    from relax_passes.tuning import TuningSession
 
 
 def compile(  # the name is the public API's
@@ -49,6 +51,7 @@ def compile(  # the name is the public API's
     passes: Pipeline | None = None,
     dump_dir: str | Path | None = None,
     progress: bool | Progress | None = None,
+    tune: str | None = None,
 ) -> CompiledModel:
     """Compile a model.
 
@@ -77,6 +80,10 @@ def compile(  # the name is the public API's
             the instructions of the virtual machine in `10_build.txt`.
         progress: True, False, or a function `(phase, index, total)`; by default a bar on stderr
             when that is a terminal.
+        tune: "quick" measures a few schedules of each hot kernel on this machine, for at most
+            `relax_passes.tuning.session.QUICK_SECONDS` in all, and takes another than the cost
+            model's where it is faster beyond doubt. What was measured is kept on disk
+            (`relaxc.tuning`).
 
     Raises:
         InvalidInput: If an option does not fit.
@@ -84,10 +91,11 @@ def compile(  # the name is the public API's
         UnsupportedOperator: If it uses operators that relaxc does not know.
         CompileError: If a phase fails; the cause is chained.
     """
-    check_options(source, precision, dynamic_shapes, threads, passes, keep_params)
+    check_options(source, precision, dynamic_shapes, threads, passes, keep_params, tune)
     lists = split_buckets(dynamic_shapes) if is_onnx(source) else {}
     count = threads or available_cores()
     resolved = resolve_target(target, count)
+    tuning = tuning_session(tune, resolved, count)
     dump_path = prepare_dump_dir(dump_dir)
     clock = _PhaseClock()
     with phase_progress(progress) as show:
@@ -103,7 +111,7 @@ def compile(  # the name is the public API's
                 )
                 for sizes in buckets.versions()
             }
-        job = _Job(resolved, count, precision, debug, passes, dump_path, show, clock)
+        job = _Job(resolved, count, precision, debug, passes, dump_path, show, clock, tuning)
         return job.compile(imported, buckets, versions)
 
 
@@ -181,6 +189,7 @@ class _Job:
     dump_dir: Path | None
     show: Progress
     clock: _PhaseClock
+    tuning: TuningSession | None = None
 
     def compile(
         self, imported: ImportedModel, buckets: Buckets, versions: Mapping[str, ImportedModel]
@@ -232,7 +241,9 @@ class _Job:
         from tir_schedules.machine import Machine
 
         machine = Machine.from_target(self.target)
-        return PassContext(self.target, machine, self.threads, self.precision, self.debug)
+        return PassContext(
+            *(self.target, machine, self.threads, self.precision, self.debug), tuning=self.tuning
+        )
 
     def _run(
         self, imported: ImportedModel, ctx: PassContext, dump_dir: Path | None

@@ -12,6 +12,7 @@ import tvm
 from relaxc.errors import InvalidInput
 
 PRECISIONS = ("float32", "strict")
+TUNE = (None, "quick")
 
 
 def check_options(
@@ -21,6 +22,7 @@ def check_options(
     threads: Any,
     passes: Any,
     keep_params: Any = False,
+    tune: Any = None,
 ) -> None:
     """Refuse options of a wrong value or type before anything runs.
 
@@ -31,6 +33,8 @@ def check_options(
 
     if precision not in PRECISIONS:
         raise InvalidInput(f"unknown precision {precision!r}, expected one of {PRECISIONS}")
+    if tune not in TUNE:
+        raise InvalidInput(f"unknown tune {tune!r}, expected one of {TUNE}")
     is_number = isinstance(threads, int) and not isinstance(threads, bool)
     if threads is not None and (not is_number or threads < 1):
         raise InvalidInput(f"threads must be a positive number, got {threads!r}")

@@ -41,6 +41,8 @@ class Machine:
     has_fma: bool = True
     gpu: Gpu | None = None  # of an NVIDIA GPU
     block_threads: int = 0  # that a block of a GPU may have; 0: no GPU
+    # Questions (`tir_schedules.questions`) and what measurements on this processor answered.
+    answers: frozenset[tuple[Any, Any]] = frozenset()
 
     def lanes(self, dtype: str = "float32") -> int:
         """Return how many `dtype` elements one vector register holds."""

@@ -12,12 +12,13 @@ from relax_passes.constant_values import array_of, constant_from
 from relax_passes.lowering.read_in_place import InPlace
 from relax_passes.lowering.rule import static_shape
 from relax_passes.pass_base import PassContext
+from tir_schedules.questions import decide
 
 
 def winograd_outputs(call: tvm.ir.Call, ctx: PassContext) -> int | None:
     """Return m of the Winograd F(m, 3) that computes a convolution, None for direct sums."""
     # Imported here so that a target that needs no CPU schedule loads none.
-    from tir_schedules.llvm.conv_algorithm import choose_winograd
+    from tir_schedules.llvm.conv_algorithm import ConvAlgorithm
 
     kernel, out = static_shape(call.args[1]), static_shape(call)
     attrs, lanes = call.attrs, ctx.machine.lanes()
@@ -34,7 +35,7 @@ def winograd_outputs(call: tvm.ir.Call, ctx: PassContext) -> int | None:
         return None
     blocks, in_blocks = kernel[:2]
     size = (out[2], out[3])
-    return choose_winograd(out[0], in_blocks * lanes, blocks, lanes, size, ctx.machine)
+    return decide(ConvAlgorithm(out[0], in_blocks * lanes, blocks, lanes, size), ctx.machine)
 
 
 def winograd_convolution(

@@ -23,7 +23,7 @@ from tir_schedules.blocks import (
     points,
     vectorize_lane,
 )
-from tir_schedules.llvm.conv_tile import ConvSizes, choose_conv_tile
+from tir_schedules.llvm.conv_tile import ConvSizes
 from tir_schedules.llvm.one_tile import keep_one_tile
 from tir_schedules.llvm.prefetch_panel import insert_prefetches, mark_prefetch
 from tir_schedules.llvm.register_tile import (
@@ -35,6 +35,7 @@ from tir_schedules.llvm.register_tile import (
 from tir_schedules.llvm.spatial_pad import Padding, out_extent, pad_border, static
 from tir_schedules.machine import Machine
 from tir_schedules.operand_view import OperandView
+from tir_schedules.questions import decide
 
 TAG = "conv2d_nchwc"
 TILES, TOP, LEFT = "conv2d_tiles", "pixel_top", "pixel_left"
@@ -88,7 +89,7 @@ def conv2d_nchwc(
         input_bytes=4 * group_blocks * ib * sh * sw * (count or 0),
         images=(constant(batch) or 1) * (groups if whole else out_blocks),
     )
-    tile = choose_conv_tile(sizes, machine)
+    tile = decide(sizes, machine)
     if any(padding):
         data = pad_border(data, padding, height + top + bottom, width + left + right)
     unit = tile.pixels * tile.task_tiles

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tir_schedules.llvm.conv_tile import ConvSizes, choose_conv_tile, cycles
 from tir_schedules.llvm.winograd_conv2d import product_sizes
 from tir_schedules.llvm.winograd_matrices import Matrix, winograd
@@ -12,6 +14,27 @@ _WORTH = 0.9
 # The rounding error of a direct sum that its fewer products may be traded for.
 MAX_ERROR_GROWTH = 4.0
 _OUTPUTS = (2, 4)
+
+
+@dataclass(frozen=True)
+class ConvAlgorithm:
+    """The question (`tir_schedules.questions`) which m of Winograd's F(m, 3), or None, is faster.
+
+    The fields are the arguments of `choose_winograd`.
+    """
+
+    images: int
+    channels: int
+    blocks: int
+    lanes: int
+    out_size: tuple[int, int]
+
+    def options(self, machine: Machine) -> list[int | None]:
+        """Return the cost model's choice and all others of a tolerable error."""
+        chosen = choose_winograd(
+            self.images, self.channels, self.blocks, self.lanes, self.out_size, machine
+        )
+        return [chosen, *(m for m in (None, *_tolerable()) if m != chosen)]
 
 
 def choose_winograd(
@@ -31,13 +54,15 @@ def choose_winograd(
     sizes = ConvSizes(blocks, lanes, pixels, 9 * channels, 4 * channels * pixels, images)
     best = cycles(sizes, choose_conv_tile(sizes, machine), machine) * _WORTH
     chosen = None
-    for outputs in _OUTPUTS:  # a larger tile must again be worth its weights and its error
-        if winograd(outputs).error_growth > MAX_ERROR_GROWTH:
-            continue
+    for outputs in _tolerable():  # a larger tile must again be worth its weights and its error
         cost = winograd_cycles(images, channels, blocks, lanes, out_size, outputs, machine)
         if cost < best:
             best, chosen = cost * _WORTH, outputs
     return chosen
+
+
+def _tolerable() -> list[int]:
+    return [m for m in _OUTPUTS if winograd(m).error_growth <= MAX_ERROR_GROWTH]
 
 
 def winograd_cycles(

@@ -28,6 +28,8 @@ _FAR_BYTES_PER_CYCLE = 6
 _PARTS_STEP = 32
 # The model tells no two tiles apart that differ less; the larger tile then waits less for memory.
 _RESOLUTION = 1.03
+# Register tiles, and numbers of parts, that are worth a measurement besides the chosen ones.
+_OTHER_TILES, _OTHER_PARTS = 3, 2
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,26 @@ class ConvSizes:
         """Return the bytes of all weights."""
         return 4 * self.blocks * self.lanes * self.depth
 
+    def options(self, machine: Machine) -> list[ConvTile]:
+        """Return the tile of the cost model, then the others of low cost (`questions.Question`).
+
+        One number of parts for each register tile, and other numbers for the chosen one.
+        """
+        chosen = choose_conv_tile(self, machine)
+        if self.pixels is None:
+            return [chosen]
+        ranked = sorted(_tiles(self, machine), key=lambda tile: cycles(self, tile, machine))
+        others: dict[tuple[int, int], ConvTile] = {}
+        for tile in ranked:
+            others.setdefault((tile.blocks, tile.pixels), tile)
+        others.pop((chosen.blocks, chosen.pixels))
+        recut = [
+            tile
+            for tile in ranked
+            if tile != chosen and (tile.blocks, tile.pixels) == (chosen.blocks, chosen.pixels)
+        ]
+        return [chosen, *list(others.values())[:_OTHER_TILES], *recut[:_OTHER_PARTS]]
+
 
 def fits(blocks: int, pixels: int, registers: int) -> bool:
     """Tell whether a tile stays in registers.
@@ -86,22 +108,35 @@ def step_cycles(blocks: int, pixels: int, lanes: int, weights_in_l1: bool, fma_u
 @lru_cache(maxsize=1024)
 def choose_conv_tile(sizes: ConvSizes, machine: Machine) -> ConvTile:
     """Choose the tile and the parts with the least cycles, waste and idle cores included."""
-    candidates = [
+    if sizes.pixels is None:
+        blocks, width = min(
+            _register_tiles(sizes, machine),
+            key=lambda t: _cycles_a_product(t[0], t[1], sizes, machine),
+        )
+        return ConvTile(blocks, width, 1)
+    tiles = _tiles(sizes, machine)
+    costs = [cycles(sizes, tile, machine) for tile in tiles]
+    near = [t for t, cost in zip(tiles, costs, strict=True) if cost <= min(costs) * _RESOLUTION]
+    return max(near, key=lambda t: (t.blocks * t.pixels, t.pixels, t.task_tiles))
+
+
+def _register_tiles(sizes: ConvSizes, machine: Machine) -> list[tuple[int, int]]:
+    """Return the tiles of blocks x pixels that stay in registers."""
+    return [
         (blocks, width)
         for blocks, width in product(range(1, _MAX_BLOCKS + 1), range(1, _MAX_PIXELS + 1))
         if sizes.blocks % blocks == 0 and fits(blocks, width, machine.vector_registers)
     ]
-    if sizes.pixels is None:
-        blocks, width = min(candidates, key=lambda t: _cycles_a_product(t[0], t[1], sizes, machine))
-        return ConvTile(blocks, width, 1)
-    tiles = [
+
+
+def _tiles(sizes: ConvSizes, machine: Machine) -> list[ConvTile]:
+    """Return the register tiles with each way to cut a known number of pixels into tasks."""
+    assert sizes.pixels is not None
+    return [
         ConvTile(blocks, width, task_tiles)
-        for blocks, width in candidates
+        for blocks, width in _register_tiles(sizes, machine)
         for task_tiles in _task_sizes(-(-sizes.pixels // width))
     ]
-    costs = [cycles(sizes, tile, machine) for tile in tiles]
-    near = [t for t, cost in zip(tiles, costs, strict=True) if cost <= min(costs) * _RESOLUTION]
-    return max(near, key=lambda t: (t.blocks * t.pixels, t.pixels, t.task_tiles))
 
 
 def _cycles_a_product(

@@ -13,6 +13,7 @@ Zhang, Lo, Lu: High Performance Depthwise and Pointwise Convolutions on Mobile D
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import s_tir, te, tirx
@@ -33,6 +34,7 @@ from tir_schedules.llvm.register_tile import PARALLEL_FMAS, anchored_rule
 from tir_schedules.llvm.spatial_pad import PAD, Padding, out_extent, pad_border, static
 from tir_schedules.machine import Machine
 from tir_schedules.operand_view import OperandView
+from tir_schedules.questions import decide
 
 TAG = "depthwise_conv2d_nchwc"
 # 4 to 8 accumulators hide the latency of an FMA and leave registers for weights and pixels.
@@ -117,9 +119,7 @@ def depthwise_conv2d_nchwc(
             "tile_pixels": tile,
             "per_group": per_group,
             "task_blocks": _task_blocks(blocks) if channels_last else 1,
-            "task_rows": _task_rows(
-                constant(oh), _rows_that_fit(cols, lanes, channels_last), kh, sh, dh
-            ),
+            "most_rows": _most_rows(_rows_that_fit(cols, lanes, channels_last), kh, sh, dh),
         },
     )
     if channels_last:
@@ -164,13 +164,28 @@ def _rows_that_fit(columns: tirx.Expr | int, lanes: int, channels_last: bool) ->
     return None if known is None else size // (4 * known * lanes)
 
 
-def _task_rows(rows: int | None, kept: int | None, kernel: int, stride: int, dilation: int) -> int:
-    """Return the output rows of a task: a divisor, so that no task tests a bound."""
-    if rows is None or kept is None:
-        return 1
+def _most_rows(kept: int | None, kernel: int, stride: int, dilation: int) -> int:
+    """Return the most output rows of a task, whose input rows with their border may be `kept`."""
     halo = (kernel - 1) * dilation + 1 - stride
-    most = max(1, (kept - halo) // stride)
-    return next(size for size in range(min(most, rows), 0, -1) if rows % size == 0)
+    return 1 if kept is None else max(1, (kept - halo) // stride)
+
+
+@dataclass(frozen=True)
+class TaskRows:
+    """The question (`tir_schedules.questions`) how many of `rows` output rows a task has.
+
+    A divisor, so that no task tests a bound. `plane` are the bytes of a block's results.
+    """
+
+    rows: int
+    most: int
+    plane: int
+
+    def options(self, _: Machine) -> list[int]:
+        """Return the most that fit the cache, then the next fewer and more."""
+        sizes = [size for size in range(self.rows, 0, -1) if self.rows % size == 0]
+        chosen = next(at for at, size in enumerate(sizes) if size <= max(1, self.most))
+        return [sizes[chosen], *sizes[chosen + 1 : chosen + 2], *sizes[:chosen][-1:]]
 
 
 def _tile(sch: s_tir.Schedule, anchor: SBlockRV, epilogue: SBlockRV, machine: Machine) -> None:
@@ -178,7 +193,11 @@ def _tile(sch: s_tir.Schedule, anchor: SBlockRV, epilogue: SBlockRV, machine: Ma
     batch, block, y, x, lane, ky, ci, kx = sch.get_loops(anchor)
     work = points(extents(sch, [batch, block, y, x, lane, ky, ci, kx]))
     taps = points(extents(sch, [ky, ci, kx]))
-    part, row = sch.split(y, [None, int(notes["task_rows"])])
+    rows, plane = constant(sch.get(y).extent), points(extents(sch, [y, x, lane]))
+    task_rows = (
+        1 if rows is None else decide(TaskRows(rows, int(notes["most_rows"]), 4 * plane), machine)
+    )
+    part, row = sch.split(y, [None, task_rows])
     tile, pixel = sch.split(x, [None, int(notes["tile_pixels"])])
     group, inner = sch.split(block, [None, int(notes["task_blocks"])])
     sch.reorder(batch, group, part, inner, row, tile, ky, ci, kx, pixel, lane)

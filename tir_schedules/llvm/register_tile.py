@@ -24,7 +24,9 @@ from tir_schedules.blocks import (
 )
 from tir_schedules.llvm.elementwise import schedule_map
 from tir_schedules.llvm.prefetch_panel import insert_prefetches, mark_prefetch
+from tir_schedules.llvm.row_block import RowBlock
 from tir_schedules.machine import Machine
+from tir_schedules.questions import decide
 from tir_schedules.rule import Decline, Rule
 
 # Multiply-adds a core does in about 30 us, where a parallel region starts to pay.
@@ -205,7 +207,7 @@ def register_tile(
     panels, lane = sch.split(cols, [None, tile.cols])
     tiles, row = sch.split(rows, [None, tile.rows])
     tasks = points(extents(sch, [*batch, panels]))
-    block = _tiles_per_block(row_count, k_count, tile, machine, tasks)
+    block = decide(RowBlock(row_count, k_count, tile.rows, tile.cols, tasks), machine)
     outer: list[LoopRV]
     if block is None:
         outer = [*batch, panels]
@@ -256,22 +258,6 @@ def _lay_out_epilogue(
             sch.unroll(row)
     if lane is not None and cols is not None and stored == cols:
         sch.vectorize(lane)
-
-
-def _tiles_per_block(
-    rows: int | None, depth: int | None, tile: TileShape, machine: Machine, tasks: int
-) -> int | None:
-    """Return how many row tiles one block has, None when all rows are one block."""
-    bytes_per_tile = 4 * tile.rows * (depth or 512)
-    block = max(1, machine.l2_bytes // 2 // bytes_per_tile)
-    if rows is None:
-        return block
-    tiles = -(-rows // tile.rows)
-    if tiles <= block and (tasks >= 4 * machine.cores or tasks % machine.cores == 0):
-        return None
-    wanted = max(1, -(-4 * machine.cores // max(1, tasks)))
-    block = min(block, max(1, -(-tiles // wanted)))
-    return next((b for b in range(block, max(1, block // 2) - 1, -1) if tiles % b == 0), block)
 
 
 def finish_stages(sch: s_tir.Schedule, machine: Machine) -> None:

@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
-from tir_schedules.llvm.conv_tile import ConvSizes, choose_conv_tile
+from tir_schedules.llvm.conv_tile import ConvSizes
 from tir_schedules.llvm.spatial_pad import Padding, out_extent, static
 from tir_schedules.llvm.winograd_matrices import TAPS, Matrix, winograd
 from tir_schedules.machine import Machine
 from tir_schedules.operand_view import OperandView
+from tir_schedules.questions import decide
 
 TAG = "winograd_conv2d"
 PATCH, ROWS, POINTS = "winograd_patch", "winograd_rows", "winograd_points"
@@ -88,7 +89,7 @@ def winograd_conv2d(
     ow = out_extent(width, left, right, TAPS, 1, 1)
     across = -(-ow // m)
     tiles = -(-oh // m) * across
-    tile = choose_conv_tile(product_sizes(n, in_blocks * ib, out_blocks, ob, tiles, m), machine)
+    tile = decide(product_sizes(n, in_blocks * ib, out_blocks, ob, tiles, m), machine)
     unit = tile.pixels * tile.task_tiles
     # The tiles beyond the image see only zeros, and no result of theirs is read.
     padded = -(-tiles // unit) * unit
