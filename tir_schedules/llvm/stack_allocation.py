@@ -28,15 +28,20 @@ def allocate_on_stack(
     """Mark the allocations of a host function that fit the stack."""
 
     def mark(stmt: AllocBuffer) -> AllocBuffer:
-        if not _fits(stmt.buffer):
+        if not fits_stack(stmt.buffer):
             return stmt
         return AllocBuffer(stmt.buffer, {**stmt.annotations, _ON_STACK: tirx.const(True, "bool")})
 
     return func.with_body(tvm_ffi.structural_map(func.body, (AllocBuffer, mark)))
 
 
-def _fits(buffer: tirx.Buffer) -> bool:
-    # One unknown size is enough for a length beyond any limit.
-    elements = points([constant(size) for size in buffer.shape], unknown=_MOST_BYTES + 1)
+def fits_stack(buffer: tirx.Buffer) -> bool:
+    """Return whether a temporary of a host function is small enough for the stack."""
+    return 0 < buffer_bytes(buffer) <= _MOST_BYTES
+
+
+def buffer_bytes(buffer: tirx.Buffer) -> int:
+    """Return the bytes of a buffer; one unknown size is enough for a length beyond any limit."""
+    elements = points([constant(size) for size in buffer.shape], unknown=8 * (_MOST_BYTES + 1))
     element = DataType(str(buffer.dtype))
-    return 0 < elements * element.lanes * element.bits <= 8 * _MOST_BYTES
+    return -(-elements * element.lanes * element.bits // 8)
