@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -36,7 +37,7 @@ class CallPlan:
         name: str,
         parameters: Collection[int] = (),
     ) -> None:
-        """Prepare calls of `model`.
+        """Prepare calls of `model`: what no call changes is decided here.
 
         Args:
             model: The compiled graph.
@@ -46,7 +47,7 @@ class CallPlan:
             parameters: Which of the graph's arguments stay in place from call to call.
         """
         self.model, self.name = model, name
-        # AOTAutograd hands the arguments over as one list, which it lets us empty.
+        # AOTAutograd hands the arguments over as one list.
         self._boxed_call = True
         readers = [(argument, _reader(argument)) for argument in arguments]
         fixed = {
@@ -54,35 +55,30 @@ class CallPlan:
             for slot, (argument, read) in enumerate(readers)
             if argument.kind == "tensor" and argument.place in parameters
         }
-        self._parameters = HeldParameters(len(readers), fixed)
-        moving = [(slot, read) for slot, (_, read) in enumerate(readers) if slot not in fixed]
-        self._prepared: PreparedWeights | None = None
+        self._moving = [(slot, read) for slot, (_, read) in enumerate(readers) if slot not in fixed]
+        parameters_held = HeldParameters(len(readers), fixed)
+        self._held = parameters_held.held
         preparation = model.preparation
         if preparation is not None:
             places = [arguments[slot].place for slot in preparation.takes]
-            self._prepared = PreparedWeights(model, preparation, places)
-            moving = [(preparation.rest.index(slot), read) for slot, read in moving]
-        self._moving = moving
-        self._results = results
+            self._held = PreparedWeights(model, preparation, places, parameters_held).held
+            self._moving = [(preparation.rest.index(slot), read) for slot, read in self._moving]
+        self._threads, self._local = model.threads, threading.local()
         self._single = len(model.outputs) == 1
+        computed = [Result("tensor", place) for place in range(len(model.outputs))]
+        self._results = None if list(results) == computed else results
         self._sizes = CallSizes(model.inputs, model.outputs, model.report)
 
-    def __call__(self, arguments: list[Any]) -> list[Any]:
+    def __call__(self, given: list[Any]) -> list[Any]:
         """Run the graph.
 
         Raises:
             RunError: If sizes, indices or memory that the data decides do not fit.
         """
-        given = list(arguments)
-        arguments.clear()
-        use_threads(self.model.threads)
+        main = getattr(self._local, "main", None) or self._link()
+        use_threads(self._threads)
         try:
-            held = self._parameters.held(given)
-            if self._prepared is None:
-                main, _ = self.model.entry()
-            else:
-                held = self._prepared.main(given, held)
-                _, main = self.model.prepared_entry()
+            held = self._held(given)
             inputs, moving = held.filled(given), []
             for slot, read in self._moving:
                 inputs[slot] = tensor = read(given)
@@ -93,14 +89,31 @@ class CallPlan:
         except Exception as fault:  # whatever TVM raises is one kind of error to users
             raise run_error(fault, self.name) from fault
         outputs = [raw] if self._single else list(raw)
-        outputs = [o if isinstance(o, torch.Tensor) else torch.from_dlpack(o) for o in outputs]
+        taken = {tensor.data_ptr() for tensor in moving}
+        for place, output in enumerate(outputs):
+            if not isinstance(output, torch.Tensor):
+                output = outputs[place] = torch.from_dlpack(output)
+            address = output.data_ptr()
+            # What lies where an input, a parameter or another result does is not the caller's yet.
+            if (address in taken or address in held.taken) and output.numel():
+                outputs[place] = output.clone()
+            taken.add(address)
         if self._sizes.vary:
             self._sizes.note(*(tensor.shape for tensor in (*moving, *outputs)))
-        return self._finish(given, _unshared(outputs, moving, held.taken))
+        return outputs if self._results is None else self._finish(self._results, given, outputs)
 
-    def _finish(self, given: list[Any], outputs: Sequence[torch.Tensor]) -> list[Any]:
+    def _link(self) -> Any:
+        """Return the function that this thread calls; the model keeps its machine alive."""
+        model = self.model
+        main = model.entry()[0] if model.preparation is None else model.prepared_entry()[1]
+        self._local.main = main
+        return main
+
+    @staticmethod
+    def _finish(results: Sequence[Result], given: list[Any], outputs: list[Any]) -> list[Any]:
+        """Make the graph's results of those of the compiled function."""
         finished: list[Any] = []
-        for result in self._results:
+        for result in results:
             if result.kind == "none":
                 finished.append(None)
                 continue
@@ -114,19 +127,6 @@ class CallPlan:
                 tensor = view(tensor, given)
             finished.append(tensor)
         return finished
-
-
-def _unshared(
-    outputs: list[torch.Tensor], inputs: Sequence[torch.Tensor], fixed: Collection[int]
-) -> list[torch.Tensor]:
-    """Copy each output that lies where an input, a parameter or another output does."""
-    taken = {tensor.data_ptr() for tensor in inputs}
-    for place, tensor in enumerate(outputs):
-        address = tensor.data_ptr()
-        if (address in taken or address in fixed) and tensor.numel():
-            outputs[place] = tensor.clone()
-        taken.add(address)
-    return outputs
 
 
 def _reader(argument: Argument) -> Read:

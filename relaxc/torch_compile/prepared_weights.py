@@ -9,7 +9,7 @@ from typing import Any
 from relaxc.compiled_model import CompiledModel
 from relaxc.element_sample import ElementSample, versions
 from relaxc.preparation import Preparation, results_of
-from relaxc.torch_compile.held_parameters import Held, picker
+from relaxc.torch_compile.held_parameters import Held, HeldParameters, picker
 
 
 @dataclass(frozen=True)
@@ -37,26 +37,32 @@ class PreparedWeights:
     each call. Safe to use from several threads at once: what is kept is replaced as a whole.
     """
 
-    def __init__(self, model: CompiledModel, preparation: Preparation, places: Sequence[int]):
+    def __init__(
+        self,
+        model: CompiledModel,
+        preparation: Preparation,
+        places: Sequence[int],
+        parameters: HeldParameters,
+    ) -> None:
         """Prepare nothing yet.
 
         Args:
             model: The compiled graph.
             preparation: Which of its inputs go where.
             places: For each input in `preparation.takes`, the place of the graph's argument.
+            parameters: The inputs that are parameters.
         """
         self._model, self._takes, self._rest = model, preparation.takes, preparation.rest
-        self._pick = picker(places)
+        self._pick, self._parameters = picker(places), parameters
         self._kept: _Prepared | None = None
 
-    def main(self, given: list[Any], held: Held) -> Held:
+    def held(self, given: list[Any]) -> Held:
         """Return the inputs of the function that is left, as far as they stay.
 
         Args:
             given: The graph's arguments.
-            held: The inputs that are parameters, taken from them.
         """
-        kept, parameters = self._kept, self._pick(given)
+        held, kept, parameters = self._parameters.held(given), self._kept, self._pick(given)
         now = versions(parameters)
         if (
             kept is None

@@ -22,6 +22,27 @@ def test_buckets_and_sorted_sequences():
     assert_matches_eager(function, x, torch.tensor([0.0, 1.0, 2.0]), rows)
 
 
+@pytest.mark.parametrize("right", [False, True])
+def test_bounds_that_are_not_numbers_or_not_in_order(right):
+    """torch's result is that of its binary search, whichever bounds that meets."""
+
+    def function(x, *tables):
+        buckets = [torch.bucketize(x, table, right=right) for table in tables]
+        return [*buckets, torch.searchsorted(torch.stack(tables, 0)[:2, None], x[:2, None, None])]
+
+    nan, inf = float("nan"), float("inf")
+    x = torch.tensor([nan, 0.0, 2.0, 2.5, 3.0, inf, -inf, 5.0])
+    tables = [[1.0, 2.0, 3.0, nan, nan], [nan, 1.0, 2.0, nan, 3.0], [3.0, 1.0, 2.0, 5.0, 0.0]]
+    assert_matches_eager(function, x, *map(torch.tensor, tables))
+
+
+def test_no_bounds_and_nothing_to_search():
+    def function(x, bounds):
+        return [torch.bucketize(x, bounds[:0]), torch.bucketize(x[:0], bounds)]
+
+    assert_matches_eager(function, torch.ones(3), torch.arange(2.0))
+
+
 def test_a_sequence_that_an_order_sorts():
     def function(x, rows, order, numbers):
         at = torch.searchsorted(numbers, x[0], sorter=numbers.argsort())
