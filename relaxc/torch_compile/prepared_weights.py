@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
+
+import torch
 
 from relaxc.compiled_model import CompiledModel
 from relaxc.element_sample import ElementSample, versions
+from relaxc.huge_pages import collapse
 from relaxc.preparation import Preparation, results_of
 from relaxc.torch_compile.held_parameters import Held, HeldParameters, picker
+
+# After so many calls it pays to move weights to where reading them takes least.
+SETTLED = 16
 
 
 @dataclass(frozen=True)
@@ -21,12 +28,16 @@ class _Prepared:
         versions: Of each parameter; None if one has no count.
         sample: Some of their elements.
         main: The inputs of the function that is left, the results among them.
+        results: What was prepared.
+        calls: Counts the calls that it serves.
     """
 
     held: Held
     versions: tuple[int, ...] | None
     sample: ElementSample
     main: Held
+    results: list[Any]
+    calls: Iterator[int] = field(default_factory=itertools.count)
 
 
 class PreparedWeights:
@@ -74,7 +85,10 @@ class PreparedWeights:
             # Taken before the parameters are read: a change in between is seen by the next call.
             sample = ElementSample(parameters)
             results = self._prepare(held.filled(given))
-            kept = self._kept = _Prepared(held, now, sample, self._left(held, results))
+            left = self._left(held, results)
+            kept = self._kept = _Prepared(held, now, sample, left, results)
+        if next(kept.calls) == SETTLED:
+            collapse(map(torch.from_dlpack, kept.results))
         return kept.main
 
     def _prepare(self, inputs: list[Any]) -> list[Any]:
