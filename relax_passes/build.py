@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
 import tvm
 from tvm import relax
 
@@ -34,6 +36,17 @@ def build_executable(mod: tvm.IRModule, ctx: PassContext) -> relax.VMExecutable:
         ]
     )
     mod = record_marked_graphs(mod)
-    return tvm.compile(
-        mod, target=ctx.target, relax_pipeline=lower_to_vm, tir_pipeline=KERNEL_PIPELINE
-    )
+    with _libraries_of(ctx.machine.kind):
+        return tvm.compile(
+            mod, target=ctx.target, relax_pipeline=lower_to_vm, tir_pipeline=KERNEL_PIPELINE
+        )
+
+
+def _libraries_of(kind: str) -> AbstractContextManager[None]:
+    """Return the context in which kernels of a target's kind can be generated here."""
+    if kind == "rocm":
+        from relax_passes.rocm_libraries import has_rocm, unlinked_kernels
+
+        if not has_rocm():
+            return unlinked_kernels()
+    return nullcontext()

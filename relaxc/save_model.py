@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from relaxc.artifact import NOISE, Metadata, append_trailer, check_platform, read_metadata
-from relaxc.errors import IncompatibleArtifact, InvalidInput
+from relaxc.errors import IncompatibleArtifact, InvalidInput, UnsupportedTarget
 from relaxc.link_library import (
     is_archive,
     link_objects,
@@ -47,6 +47,8 @@ def save_model(executable: Any, metadata: Metadata, path: Path, loaded_from: Pat
             shutil.copyfile(loaded_from, temporary)
 
         return _write(path, write)
+    if metadata.target.get("kind") == "rocm":
+        _check_linked()
     linker = pack_objects(metadata.to_bytes()) if archive else linker_of(metadata.target)
 
     def export(temporary: Path) -> None:
@@ -99,6 +101,21 @@ def _write(path: Path, write: Callable[[Path], None]) -> Path:
         reason = fault.strerror or str(fault)
         raise InvalidInput(f"cannot write the compiled model: {reason}", file=str(path)) from fault
     return path
+
+
+def _check_linked() -> None:
+    """Refuse kernels that could not be linked.
+
+    Raises:
+        UnsupportedTarget: If there is no ROCm.
+    """
+    from relax_passes.rocm_libraries import has_rocm
+
+    if not has_rocm():
+        raise UnsupportedTarget(
+            "there is no ROCm here to link kernels with, only their sources can be had: install "
+            "ROCm with ld.lld, or take model.device_sources() or relaxc compile --sources"
+        )
 
 
 def _append(library: Path, metadata: Metadata) -> None:

@@ -8,7 +8,7 @@ comes from the run-time pool instead, so both kinds of tensor may live in one fu
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm
@@ -47,6 +47,7 @@ class MemoryOptions:
     strategy: Strategy = option("search", "how offsets are found")
     reuse: bool = option(True, "whether tensors may share bytes; false is for debugging")
     in_place: bool = option(True, "whether a result may overwrite an operand that dies there")
+    arena: bool = option(True, "whether they lie in one block of memory, where the target can")
     join: bool = option(True, "whether what makes part of a concatenation writes it there")
     parallel_safe: bool = option(False, "whether branches that may run together share no bytes")
     poison: bool = option(False, "whether freed bytes are overwritten with NaN or 0xA5")
@@ -62,6 +63,7 @@ def plan_memory(
     main = flat["main"]
     if not main.is_pure and not any(is_call_to(b.value, CALL_TIR) for b in bindings_of(main)):
         return mod, False  # planned before: kernels are called for effect already
+    options = _possible(options, ctx)
     planned = accept_offsets(flat)
     totals = PlanTotals(parallel_safe=options.parallel_safe)
     if options.compare:
@@ -79,6 +81,18 @@ def plan_memory(
     totals.allocations = count_allocations(planned["main"])
     totals.report(ctx)
     return planned, True
+
+
+def _possible(options: MemoryOptions, ctx: PassContext) -> MemoryOptions:
+    """Return the options that the target allows.
+
+    WebGPU refuses a kernel that writes a buffer which it reads as another argument, too
+    (WebGPU, "Programmable passes", writable buffer binding aliasing).
+    """
+    if ctx.machine.kind != "webgpu":
+        return options
+    ctx.log.decline(NAME, "one arena", "WebGPU's kernels read and write different buffers")
+    return replace(options, arena=False, in_place=False, join=False)
 
 
 @dataclass(frozen=True)
@@ -111,7 +125,7 @@ def _plan_function(
     if options.parallel_safe:
         allowed = {"may_overwrite": may_overwrite(live, analyze_data_flow(bindings, live))}
     in_place = choose_in_place(mod, bindings, live, **allowed) if options.in_place else {}
-    planned = live.placed()
+    planned = live.placed() if options.arena else []
     buffers = [live.storages[i] for i in planned]
     # Without reuse every buffer lives as long as the function.
     ranges = [(b.lower, b.upper) if options.reuse else (-1, len(bindings) + 1) for b in buffers]

@@ -23,6 +23,11 @@ def launch_grid(func: PrimFunc, sizes: Mapping[str, int] | None = None) -> Grid:
         func: A scheduled function: threads are `launch_thread` statements or bound loops.
         sizes: The values of its symbolic sizes.
     """
+    return grid_of(func.body, sizes)
+
+
+def grid_of(kernel: tirx.Stmt, sizes: Mapping[str, int] | None = None) -> Grid:
+    """Return how one kernel, a statement of a scheduled function, is launched."""
     extents: dict[str, int] = {}
     shared = [0]
 
@@ -40,7 +45,7 @@ def launch_grid(func: PrimFunc, sizes: Mapping[str, int] | None = None) -> Grid:
             shared[0] += int(np.prod([int(s) for s in buffer.shape])) * _bytes(buffer.dtype)
 
     tvm_ffi.structural_walk(
-        func.body,
+        kernel,
         [(tirx.AttrStmt, visit), (tirx.For, visit_loop), (tirx.AllocBuffer, allocate)],
         order="pre",
     )

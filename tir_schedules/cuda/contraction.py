@@ -75,8 +75,8 @@ def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
     grid_x, thread_x, column = sch.split(x, [None, tile.column_threads, tile.column_registers])
     step, inner = sch.split(k, [None, _STEPS])
     sch.reorder(*grid_z, grid_x, grid_y, thread_y, thread_x, step, inner, row, column)
-    for loop in grid_z:
-        sch.bind(loop, "blockIdx.z")
+    # One axis with the batch: WebGPU has no blockIdx.z, and CUDA's ends at 65,535.
+    grid_x = fused(sch, [*grid_z, grid_x])
     for loop, thread in zip(
         (grid_x, grid_y, thread_y, thread_x),
         ("blockIdx.x", "blockIdx.y", "threadIdx.y", "threadIdx.x"),

@@ -8,7 +8,7 @@ the row once more. The row itself is read again from the cache.
 from __future__ import annotations
 
 import tvm_ffi
-from tvm import s_tir
+from tvm import DataType, s_tir
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import Expr, IterVar, PrimFunc
 
@@ -29,8 +29,6 @@ from tir_schedules.rule import Decline, Rule
 
 # Rows at least this long are worth a warp, shorter ones a thread.
 _LONG_ROW = 2 * WARP
-# One row of up to 24 KiB of intermediate results may stay in shared memory.
-_SHARED_ROW_BYTES = 24 << 10
 # Recomputing up to this many operations a point is cheaper than a trip through shared memory.
 _RECOMPUTE = 40
 
@@ -80,6 +78,11 @@ def _spread(sch: s_tir.Schedule, loops: list[LoopRV], threads: int) -> None:
     sch.bind(thread, "threadIdx.x")
 
 
+def _bytes_written(sch: s_tir.Schedule, block: SBlockRV) -> int:
+    """Return how many bytes a block writes at each of its points."""
+    return sum(DataType(str(region.source.dtype)).itemsize for region in sch.get(block).writes)
+
+
 def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
     sch = new_schedule(func)
     inline_spatial(sch, recompute_limit=_RECOMPUTE)
@@ -94,7 +97,7 @@ def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
         raise Decline("has a block that is neither a map nor a reduction")
     (out,) = outputs
     lengths = [points(extents(sch, split_axes(sch, r)[1])) for r in reductions]
-    if max(lengths) < _LONG_ROW:
+    if max(lengths) < _LONG_ROW and len(reductions) == 1:  # several passes would be kernels
         raise Decline("its rows are short")
     if is_reduction(sch, out):
         result = sch.cache_write(out, 0, "shared")
@@ -111,11 +114,13 @@ def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
     if [_long(extents(sch, sch.get_loops(r)[1:])) for r in reductions] != reduced:
         raise Decline("a reduction does not keep the leading axes of the output")
     sch.bind(row, "blockIdx.x")
+    room = machine.l1_bytes * 3 // 4  # the rest is for what threads combine
     for block in inner:
         below = sch.get_loops(block)[1:]
         if not is_reduction(sch, block):
             sizes = extents(sch, below)
-            if None in sizes or 4 * points(sizes) > _SHARED_ROW_BYTES:
+            room -= _bytes_written(sch, block) * points(sizes)
+            if None in sizes or room < 0:
                 raise Decline("a row of intermediate results does not fit in shared memory")
         for at in range(len(sch.get(block).writes)):
             sch.set_scope(block, at, "shared")

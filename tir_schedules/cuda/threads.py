@@ -110,10 +110,11 @@ def thread_per_result(sch: s_tir.Schedule, name: str) -> s_tir.Schedule:
     if not spatial:
         spatial = [sch.add_unit_loop(sch.get_loops(block)[0] if reduced else block)]
     sch.reorder(*spatial, *reduced)
-    thread = bind_grid(sch, spatial)
+    point = fused(sch, spatial)
     if len(sch.get(block).writes) == 1:
-        result = sch.cache_write(block, 0, "local")
-        sch.reverse_compute_at(result, thread)
+        # Before the loop is split: TVM would give the store no bound where threads are left over.
+        sch.reverse_compute_at(sch.cache_write(block, 0, "local"), point)
+    bind_grid(sch, [point])
     return sch
 
 
