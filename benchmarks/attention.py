@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,15 +23,14 @@ from tvm.target import Target
 
 from benchmarks.gemm_shapes import compiled
 from benchmarks.machine_limits import fma_peak
+from benchmarks.turns import CLOCKS, Clock, take_turns
+from relaxc.thread_pool import use_threads
 from tir_schedules import Machine, host_target, schedule_func
 from tir_schedules.attention import attention
 from tir_schedules.attention_variants import causal
 
 HEADS, SIZE = 12, 64
-Clock = Callable[[], float]
-CLOCKS: dict[str, Clock] = {"wall": time.perf_counter, "cpu": time.thread_time}
 LENGTHS = (128, 384, 512, 1024, 2048, 4096)
-_ROUND_SECONDS = 0.05
 _TOLERANCE = 1e-5
 _HEADER = ("tokens", "mask", "ours ms", "best", "GFLOP/s", "of peak", "torch ms", "best", "ratio")
 
@@ -88,34 +86,13 @@ def measure(tokens: int, masked: bool, target: Target, rounds: int, clock: Clock
     theirs = [torch.from_numpy(a).transpose(1, 2).contiguous() for a in arrays]
     function = torch.nn.functional.scaled_dot_product_attention
     calls = (lambda: ours(*inputs, out), lambda: function(*theirs, is_causal=masked))
-    seconds = _take_turns(calls, rounds, clock)
+    seconds = take_turns(calls, rounds, clock)
     wide = function(*(x.double() for x in theirs), is_causal=masked).transpose(1, 2).numpy()
     error = np.abs(out.numpy() - wide).max() / np.abs(wide).max()
     if not error <= _TOLERANCE:  # also catches NaN
         raise AssertionError(f"{tokens} tokens: error {error:.2e}")
     scores = tokens * (tokens + 1) // 2 if masked else tokens * tokens
     return Row(tokens, masked, *seconds, 4 * HEADS * SIZE * scores)
-
-
-def _take_turns(
-    calls: Sequence[Callable[[], object]], rounds: int, clock: Clock
-) -> list[list[float]]:
-    """Return the seconds a call of each function, one figure a round."""
-    repeats = []
-    for call in calls:
-        call()
-        start = clock()
-        call()
-        repeats.append(max(1, int(_ROUND_SECONDS / (clock() - start))))
-    seconds: list[list[float]] = [[] for _ in calls]
-    for _ in range(rounds):
-        for call, repeat, taken in zip(calls, repeats, seconds, strict=True):
-            call()  # the threads of the engine before may still spin
-            start = clock()
-            for _ in range(repeat):
-                call()
-            taken.append((clock() - start) / repeat)
-    return seconds
 
 
 def table(rows: Sequence[Row], peak: float) -> str:
@@ -135,6 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     if options.clock == "cpu" and options.threads != 1:
         parser.error("--clock cpu sees one thread only")
+    use_threads(options.threads)
     target = host_target(options.threads)
     machine = Machine.from_target(target)
     torch.set_num_threads(options.threads)

@@ -1,8 +1,8 @@
-"""How close kernels come to the machine: matrix products against the FMA peak, row kernels in GB/s.
+"""How close matrix products come to the FMA peak.
 
 `python -m benchmarks.gemm_shapes [--threads 2] [--rounds 20]` builds each kernel as the schedule
 phase does, checks its numbers against float64, and prints one table. Times are medians and minima
-over rounds; the peak and the copy bandwidth are measured in the same run.
+over rounds; the peak is measured in the same run.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import erf
 
 import numpy as np
 import tvm
-from tvm import te, tirx, topi
+from tvm import te, topi
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
@@ -30,7 +29,6 @@ from tir_schedules.llvm.matmul import matmul_packed, pack_weight, panel_width
 PRODUCTS = [(128, 768, 768), (128, 768, 2304), (128, 768, 3072), (128, 3072, 768)]
 PRODUCTS += [(197, 768, 768), (1, 768, 3072), (1024, 1024, 1024), (3136, 96, 384)]
 ATTENTION = [(12, 128, 64, 128, True), (12, 128, 128, 64, False), (12, 197, 64, 197, True)]
-ROWS = (1536, 768)
 _SECONDS_A_ROUND = 0.02
 _TOLERANCE = 1e-4
 
@@ -43,8 +41,7 @@ class Kernel:
     func: PrimFunc
     inputs: tuple[np.ndarray, ...]
     expected: np.ndarray
-    flops: int = 0
-    moved: int = 0
+    flops: int
 
 
 def _random(*shape: int) -> np.ndarray:
@@ -72,40 +69,6 @@ def _attention(batch: int, m: int, k: int, n: int, transposed: bool, machine: Ma
     func = te.create_prim_func([left, right, out])
     name = f"batch matmul {batch}x{m}x{k}x{n}"
     return Kernel(name, func, (a, b), expected, 2 * batch * m * k * n)
-
-
-def _row_kernels() -> list[Kernel]:
-    x, scale, shift = _random(*ROWS), _random(ROWS[1]), _random(ROWS[1])
-    t = te.placeholder(ROWS, name="x")
-    g, b = (te.placeholder((ROWS[1],), name=name) for name in "gb")
-    wide = x.astype("float64")
-    exponent = np.exp(wide - wide.max(1, keepdims=True))
-    centred = wide - wide.mean(1, keepdims=True)
-    norm = centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-5) * scale + shift
-    half = tirx.const(0.5, "float32")
-    gelu = te.compute(
-        ROWS, lambda i, j: t[i, j] * (half + half * tirx.erf(t[i, j] * 0.70710678)), name="gelu"
-    )
-    gelu_expected = wide * 0.5 * (1 + np.vectorize(erf)(wide / 2**0.5))
-    moved = 2 * x.nbytes
-    return [
-        Kernel(
-            "softmax",
-            te.create_prim_func([t, topi.nn.softmax(t)]),
-            (x,),
-            exponent / exponent.sum(1, keepdims=True),
-            moved=moved,
-        ),
-        Kernel(
-            "layer norm",
-            te.create_prim_func([t, g, b, topi.nn.layer_norm(t, g, b, [1], 1e-5)]),
-            (x, scale, shift),
-            norm,
-            moved=moved,
-        ),
-        Kernel("gelu", te.create_prim_func([t, gelu]), (x,), gelu_expected, moved=moved),
-        Kernel("copy", te.create_prim_func([t, topi.identity(t)]), (x,), wide, moved=moved),
-    ]
 
 
 def compiled(func: PrimFunc, target: Target) -> Callable[..., None]:
@@ -164,15 +127,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"{options.threads} threads, FMA peak {peak:.0f} GFLOP/s")
     print(
         f"{'kernel':28s} {'rule':12s} {'error':>9s} {'median us':>10s} {'best us':>10s}"
-        f" {'GFLOP/s':>9s} {'of peak':>8s} {'GB/s':>7s}"
+        f" {'GFLOP/s':>9s} {'of peak':>8s}"
     )
     kernels = [_product(*shape, machine) for shape in PRODUCTS]
     kernels += [_attention(*shape, machine) for shape in ATTENTION]
-    for kernel in [*kernels, *_row_kernels()]:
+    for kernel in kernels:
         _, best = measure(kernel, target, machine, options.rounds)
         rate = kernel.flops / best / 1e9
-        share = f"{rate:9.1f} {rate / peak:8.0%}" if kernel.flops else " " * 18
-        print(f" {share} {kernel.moved / best / 1e9:7.1f}" if kernel.moved else f" {share}")
+        print(f" {rate:9.1f} {rate / peak:8.0%}")
 
 
 if __name__ == "__main__":

@@ -1,18 +1,37 @@
-"""Normalizations over all axes of a tensor, which TVM's own lowering refuses."""
+"""Softmax on a CPU, and normalizations over all axes of a tensor, which TVM's lowering refuses."""
 
 from __future__ import annotations
 
-import tvm
-from tvm import relax, topi
+from collections.abc import Callable
 
-from relax_passes.lowering.rule import LoweringRule, default_lowering
+import tvm
+from tvm import relax, te, topi
+
+from relax_passes.lowering.rule import LoweringRule, default_lowering, is_float32
 from relax_passes.pass_base import PassContext
+from tir_schedules.softmax import log_softmax, softmax
 
 
 def lowerings(ctx: PassContext) -> dict[str, LoweringRule]:
-    """Return the rule for rms_norm."""
-    del ctx  # the same on every target
-    return {"relax.nn.rms_norm": _rms_norm}
+    """Return the rules for rms_norm and, on a CPU, for softmax and its logarithm."""
+    rules: dict[str, LoweringRule] = {"relax.nn.rms_norm": _rms_norm}
+    if ctx.machine.kind == "llvm":
+        rules["relax.nn.softmax"] = _along_axis(softmax)
+        rules["relax.nn.log_softmax"] = _along_axis(log_softmax)
+    return rules
+
+
+def _along_axis(compute: Callable[[te.Tensor, int], te.Tensor]) -> LoweringRule:
+    """Return the rule of a float32 operator with an axis."""
+
+    def lower(bb: relax.BlockBuilder, call: tvm.ir.Call) -> relax.Expr:
+        (x,) = call.args
+        if not is_float32(x) or x.ty.ndim == 0:
+            return default_lowering(bb, call)
+        axis = int(call.attrs.axis) % x.ty.ndim
+        return bb.call_te(compute, x, axis, primfunc_name_hint=compute.__name__)
+
+    return lower
 
 
 def _rms_norm(bb: relax.BlockBuilder, call: tvm.ir.Call) -> relax.Expr:

@@ -43,7 +43,9 @@ def split_loops(sch: s_tir.Schedule, block: SBlockRV) -> tuple[list[LoopRV], lis
     return kept, reduced
 
 
-def accumulator_width(length: int, lanes: int, exact: bool) -> int | None:
+def accumulator_width(
+    length: int, lanes: int, exact: bool, registers: int = _REGISTERS
+) -> int | None:
     """Return how many partial results a reduction of `length` steps keeps, None for one.
 
     Counts latencies: a step of up to four registers takes as long as one addition, and so does
@@ -53,10 +55,11 @@ def accumulator_width(length: int, lanes: int, exact: bool) -> int | None:
         length: Steps of the reduction.
         lanes: Elements of a vector register.
         exact: Whether the width has to divide the length.
+        registers: How many the partial results may take.
     """
     costs = {
         width: length // width + length % width + width // lanes + lanes
-        for width in (_REGISTERS * lanes, 2 * lanes, lanes)
+        for width in (registers * lanes, 2 * lanes, lanes)
         if length >= width and (not exact or length % width == 0)
     }
     best = min(costs, key=lambda width: costs[width], default=None)
@@ -82,7 +85,9 @@ def split_tails(sch: s_tir.Schedule, machine: Machine) -> s_tir.Schedule:
     return new_schedule(bind_names_once(func))  # the tail repeats the bindings of the rest
 
 
-def accumulate_in_lanes(sch: s_tir.Schedule, block: SBlockRV, machine: Machine) -> list[SBlockRV]:
+def accumulate_in_lanes(
+    sch: s_tir.Schedule, block: SBlockRV, machine: Machine, registers: int = _REGISTERS
+) -> list[SBlockRV]:
     """Rewrite a reduction over its innermost axes to add into vector lanes.
 
     The result is exact for max and min; a floating-point sum is added in another order. A
@@ -102,7 +107,7 @@ def accumulate_in_lanes(sch: s_tir.Schedule, block: SBlockRV, machine: Machine) 
         if extent is None:
             return [block]
         length *= extent
-    width = accumulator_width(length, lanes, exact=True)
+    width = accumulator_width(length, lanes, exact=True, registers=registers)
     if width is None:
         return [block]
     name = str(stmt.name_hint)

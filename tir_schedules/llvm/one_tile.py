@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import tvm_ffi
 from tvm import s_tir, tirx
-from tvm.ir import Range, TensorLoad
-from tvm.s_tir import SBlock
-from tvm.tirx import BufferRegion, BufferStore
 
 from tir_schedules.blocks import new_schedule
+from tir_schedules.replaced_buffer import replace_buffer
 
 
 def keep_one_tile(sch: s_tir.Schedule, name: str, tile: Sequence[int]) -> s_tir.Schedule:
@@ -27,40 +24,9 @@ def keep_one_tile(sch: s_tir.Schedule, name: str, tile: Sequence[int]) -> s_tir.
         tile: The tile's size along each axis; a tile begins at a multiple of it.
     """
     old = sch.get(sch.get_sblock(name)).writes[0].source
-    func = sch.mod["main"]
     new = tirx.decl_buffer(list(tile), str(old.dtype), old.name, scope=old.scope(), layout=None)
 
     def place(index: Sequence[tirx.Expr]) -> list[tirx.Expr]:
         return [tirx.floormod(i, size) for i, size in zip(index, tile, strict=True)]
 
-    def load(node: TensorLoad) -> tirx.Expr:
-        return tirx.BufferLoad(new, place(node.indices)) if node.source.same_as(old) else node
-
-    def store(node: BufferStore) -> tirx.Stmt:
-        if not node.buffer.same_as(old):
-            return node
-        return BufferStore(new, node.value, place(node.indices))
-
-    def region(node: BufferRegion) -> BufferRegion:
-        if not node.source.same_as(old):
-            return node
-        places = place([axis.min for axis in node.region])
-        ranges = [
-            Range.from_min_extent(low, axis.extent)
-            for low, axis in zip(places, node.region, strict=True)
-        ]
-        return BufferRegion(new, ranges)
-
-    def block(node: SBlock) -> SBlock:
-        held = [new if buffer.same_as(old) else buffer for buffer in node.alloc_buffers]
-        return SBlock(
-            node.iter_vars, [region(r) for r in node.reads], [region(w) for w in node.writes],
-            node.name_hint, node.body, node.init,
-            held, node.match_buffers, node.annotations,
-        )  # fmt: skip
-
-    body = tvm_ffi.structural_map(
-        func.body,
-        [(TensorLoad, load), (BufferStore, store), (SBlock, block)],
-    )
-    return new_schedule(func.with_body(body))
+    return new_schedule(replace_buffer(sch.mod["main"], old, new, place))

@@ -26,7 +26,7 @@ from tir_schedules.variables import substitute
 _TILE, _STEPS = "prefetch_tile", "prefetch_steps"
 # Arguments of LLVM's prefetch: to read, into the second-level cache, data.
 _READ, _SECOND_LEVEL, _DATA = 0, 2, 1
-_LINE_BYTES = 64
+LINE_BYTES = 64
 # Lines are counted in fractions of this many bits.
 _FRACTION = 16
 # Panels of which one is in use and one on its way leave room in the second-level cache for rows.
@@ -90,6 +90,20 @@ def insert_prefetches(sch: s_tir.Schedule, anchor: SBlockRV) -> s_tir.Schedule:
     return new_schedule(func.with_body(tvm_ffi.structural_map(func.body, (For, rewrite))))
 
 
+def prefetch(buffer: tirx.Buffer, place: list[tirx.Expr], level: int) -> Stmt:
+    """Return the statement that fetches a line to read.
+
+    Args:
+        buffer: The tensor; the last index may lie outside it.
+        place: Indices of an element of the line.
+        level: LLVM's locality: 3 for the first-level cache, 2 for the second.
+    """
+    address = tirx.address_of(tirx.BufferLoad(buffer, place))
+    # As an intrinsic of LLVM's: TVM prints its own `prefetch`, but does not parse it.
+    kinds = (tirx.const(value, "int32") for value in (_READ, level, _DATA))
+    return Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", address, *kinds))
+
+
 def _is_marked(loop: For) -> bool:
     return _TILE in loop.annotations or _STEPS in loop.annotations
 
@@ -98,7 +112,7 @@ def _prefetches(nest: list[For]) -> Stmt:
     """Return what an iteration of the loops from the tiles to the steps fetches."""
     elements = int(nest[-1].annotations[_STEPS])
     weights, here, guard = _panel_start(nest)
-    in_line = _LINE_BYTES * 8 // DataType(weights.dtype).bits
+    in_line = LINE_BYTES * 8 // DataType(weights.dtype).bits
     lines = -(-elements // in_line)
     turn, turns = tirx.const(0, "int64"), int(nest[0].annotations[_TILE])
     for loop in nest:
@@ -111,10 +125,7 @@ def _prefetches(nest: list[For]) -> Stmt:
         first = tirx.min(first, lines - each)
     ahead = Var("ahead", "int64")
     last = here[-1] + elements + (first + ahead) * in_line
-    address = tirx.address_of(tirx.BufferLoad(weights, [*here[:-1], last]))
-    # As an intrinsic of LLVM's: TVM prints its own `prefetch`, but does not parse it.
-    arguments = [address, *(tirx.const(value, "int32") for value in (_READ, _SECOND_LEVEL, _DATA))]
-    fetch = Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", *arguments))
+    fetch = prefetch(weights, [*here[:-1], last], _SECOND_LEVEL)
     share = For(ahead, 0, each, ForKind.UNROLLED, fetch)
     # A tile past the last row multiplies nothing: prefetches would be all that it does.
     return share if constant(guard) == 1 else IfThenElse(guard, share, None)

@@ -1,14 +1,18 @@
 """Softmax and norms: reductions of a row followed by maps over it, computed row by row.
 
 All blocks of one row run before the next row starts, so that the row stays in the L1 cache
-between the passes over it. Rows are spread over the cores.
+between the passes over it; the last pass fetches the next row. Rows are spread over the cores.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import tvm_ffi
 from tvm import s_tir
-from tvm.s_tir.schedule import SBlockRV
+from tvm.ir import TensorLoad
+from tvm.s_tir.schedule import LoopRV, SBlockRV
+from tvm.sym import Analyzer
 from tvm.tirx import Expr, IterVar, PrimFunc
 
 from tir_schedules.blocks import (
@@ -26,7 +30,14 @@ from tir_schedules.blocks import (
     total_work,
 )
 from tir_schedules.llvm.elementwise import parallel_outer
-from tir_schedules.llvm.lane_reduction import accumulate_in_lanes, split_tails, vectorize_lanes
+from tir_schedules.llvm.lane_reduction import (
+    accumulate_in_lanes,
+    split_loops,
+    split_tails,
+    vectorize_lanes,
+)
+from tir_schedules.llvm.prefetch_row import prefetch_next_row
+from tir_schedules.llvm.row_in_result import keep_row_in_result
 from tir_schedules.machine import Machine
 from tir_schedules.rule import Decline, Rule
 
@@ -62,17 +73,24 @@ def count_row_loops(sch: s_tir.Schedule, out: SBlockRV, reduction: SBlockRV) -> 
     return count
 
 
-def vectorize_map(sch: s_tir.Schedule, block: SBlockRV, depth: int, machine: Machine) -> None:
-    """Vectorize the innermost of the loops below `depth`; LLVM does it where a tail is left."""
+def vectorize_map(
+    sch: s_tir.Schedule, block: SBlockRV, depth: int, machine: Machine
+) -> LoopRV | None:
+    """Vectorize the innermost of the loops below `depth`; LLVM does it where a tail is left.
+
+    Returns the loop over vectors, None where there are none.
+    """
     loops = sch.get_loops(block)[depth:]
     if not loops:
-        return
+        return None
     width = constant(sch.get(loops[-1]).extent)
     lanes = machine.lanes(str(sch.get(block).writes[0].source.dtype))
     if width is not None and width > 0 and width % lanes == 0:
         unit = 2 * lanes if width % (2 * lanes) == 0 else lanes
-        _, lane = sch.split(loops[-1], [None, unit])
+        step, lane = sch.split(loops[-1], [None, unit])
         sch.vectorize(lane)
+        return step
+    return None
 
 
 def keep_on_stack(sch: s_tir.Schedule, block: SBlockRV, depth: int) -> None:
@@ -84,6 +102,34 @@ def keep_on_stack(sch: s_tir.Schedule, block: SBlockRV, depth: int) -> None:
     row = extents(sch, sch.get_loops(block)[depth:])
     if None not in row and 4 * points(row) <= _STACK_BYTES:
         sch.set_scope(block, 0, "local")
+
+
+def _take_as_mapped(sch: s_tir.Schedule, source: SBlockRV, block: SBlockRV) -> bool:
+    """Reduce a row to vectors of partial results while the map before computes it, in one pass.
+
+    Returns whether it could be done: the block reads the map's vectors one by one.
+    """
+    vectors, (kept, reduced) = sch.get_loops(source), split_loops(sch, block)
+    if is_reduction(sch, source) or (len(vectors), len(kept), len(reduced)) != (3, 2, 1):
+        return False
+    loops = [kept[0], *reduced, kept[1]]
+    sizes = extents(sch, loops[1:])
+    if None in sizes or sizes != extents(sch, vectors[1:]):
+        return False
+    stmt, row = sch.get(block), sch.get(source).writes[0].source
+    loads: list[TensorLoad] = []
+    tvm_ffi.structural_walk(stmt.body, (TensorLoad, loads.append), order="pre")
+    read = [load.indices[-1] for load in loads if load.source.same_as(row)]
+    (step,) = (a.var for a in stmt.iter_vars if int(a.iter_type) == IterVar.CommReduce)
+    vector = step * sch.get(kept[1]).extent + stmt.writes[0].region[-1].min
+    if not read or not all(Analyzer().can_prove_equal(place, vector) for place in read):
+        return False
+    sch.reorder(*loops[1:])
+    sch.vectorize(kept[1])
+    sch.merge(vectors[1], *reduced)
+    init = sch.decompose_reduction(block, sch.get_loops(block)[1])
+    sch.vectorize(sch.get_loops(init)[-1])
+    return True
 
 
 def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
@@ -107,7 +153,9 @@ def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
         raise Decline("its reductions keep different axes")
     (row_count,) = rows
     for reduction in reductions:
-        accumulate_in_lanes(sch, reduction, machine)
+        # A map leaves time for additions, and fewer registers.
+        mapped = any(not is_reduction(sch, p) for p in sch.get_producers(reduction))
+        accumulate_in_lanes(sch, reduction, machine, registers=2 if mapped else 4)
     if row_count == 0:
         sch.add_unit_loop(sch.get_loops(out)[0])
         row_count = 1
@@ -116,14 +164,15 @@ def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
     inner = [block for block in leaf_blocks(sch) if not is_output(sch, block)]
     for block in reversed(inner):
         sch.compute_at(block, row)
-    for block in inner:
+    for before, block in pairwise([None, *inner]):
         keep_on_stack(sch, block, 1)
-        if is_reduction(sch, block):
-            vectorize_lanes(sch, block, 1, machine)
-        else:
+        if not is_reduction(sch, block):
             vectorize_map(sch, block, 1, machine)
-    vectorize_map(sch, out, 1, machine)
-    return sch
+        elif before is None or not _take_as_mapped(sch, before, block):
+            vectorize_lanes(sch, block, 1, machine)
+    name = str(sch.get(out).name_hint)
+    sch = prefetch_next_row(sch, vectorize_map(sch, out, 1, machine))
+    return keep_row_in_result(sch, sch.get_sblock(name))
 
 
 RULE = Rule("row_kernel", _schedule)

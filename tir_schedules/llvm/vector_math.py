@@ -169,10 +169,12 @@ def _scaled_exp(shifted: Expr, reduced: Callable[[Expr], Expr]) -> Expr:
 
 def _clamp(x: Expr, low: float, high: float) -> Expr:
     """Clamp; NaN stays NaN because both comparisons are false for it."""
-    return _let(
-        x,
-        lambda v: _select(v < _f(low), _f(low), _select(v > _f(high), _f(high), v)),
-    )
+
+    def above(v: Expr) -> Expr:
+        return _select(v < _f(low), _f(low), v)
+
+    # One after the other: each select is one instruction of its own, nested ones are four.
+    return _let(x, lambda v: _let(_select(v > _f(high), _f(high), v), above))
 
 
 def exp(x: Expr) -> Expr:
@@ -228,6 +230,15 @@ def exp2_of_negative(x: Expr) -> Expr:
         return _let(v + _f(_ROUND_BIASED), with_shifted)
 
     return _let(_select(x < _f(-127.0), _f(-127.0), x), with_x)
+
+
+def _exp2(x: Expr) -> Expr:
+    """Return 2^x; where x says by `min(..., 0)` that it is not above 0, as `exp2_of_negative`."""
+    if isinstance(x, tirx.Min):
+        bound = x.b.value if isinstance(x.b, tirx.Broadcast) else x.b
+        if isinstance(bound, FloatImm) and bound.value == 0.0:
+            return exp2_of_negative(x.a)
+    return exp2(x)
 
 
 def sigmoid(x: Expr) -> Expr:
@@ -382,7 +393,7 @@ _NAN_BITS = {
 }
 _UNARY: dict[str, Callable[[Expr], Expr]] = {
     "exp": exp,
-    "exp2": exp2,
+    "exp2": _exp2,
     "exp10": lambda x: exp(x * _f(math.log(10.0))),
     "sigmoid": sigmoid,
     "tanh": tanh,

@@ -125,6 +125,18 @@ def test_exponential_of_negative_numbers_ends_in_zero() -> None:
     np.testing.assert_allclose(_values(exp2_of_negative, x), want, rtol=1e-7, atol=0)
 
 
+def test_a_power_bounded_by_zero_takes_the_shorter_form() -> None:
+    def bounded(v: Expr) -> Expr:
+        return tirx.exp2(tirx.min(v, tirx.const(0.0, "float32")))
+
+    x = np.array([0.0, -0.5, -126.0, -np.inf, np.nan] + [-1.0] * 11, "float32")
+    want = np.exp2(x.astype("float64")).astype("float32")
+    np.testing.assert_allclose(_values(bounded, x), want, rtol=1e-7, atol=0)
+    lines = {name: len(assembly(_map(op, 1024), RULE).splitlines()) for name, op in
+             {"bounded": bounded, "any": tirx.exp2}.items()}  # fmt: skip
+    assert lines["bounded"] < lines["any"]
+
+
 @pytest.mark.parametrize("name", ULP)
 def test_vector_code_without_libm(name: str) -> None:
     asm = assembly(_map(ULP[name][0], 1024), RULE)
