@@ -48,7 +48,10 @@ class PassLog:
 
 @dataclass
 class PassContext:
-    """What a pass may ask: the target, its hardware model, the options, and where to take notes."""
+    """What a pass may ask: the target, its hardware model, the options, and where to take notes.
+
+    `states` are pairs of numbers, a parameter of `main` and the result that is its next value.
+    """
 
     target: Target
     machine: Machine
@@ -57,6 +60,7 @@ class PassContext:
     debug: bool = False
     log: PassLog = field(default_factory=PassLog)
     tuning: TuningSession | None = None  # None: the cost models decide alone
+    states: tuple[tuple[int, int], ...] = ()
 
 
 # (module, context) or, for a pass with options, (module, context, options)

@@ -61,7 +61,8 @@ class Metadata:
     code may use (empty for other targets), `tvm_version` and `relaxc_version` wrote the file,
     `buckets` are the sizes that it holds versions of the model for, `ranges` the least and the
     greatest size (None: no bound) that were promised for symbolic dimensions, by name,
-    `preparation` tells which inputs are prepared by a function of their own.
+    `preparation` tells which inputs are prepared by a function of their own, `states` which inputs
+    the model holds itself: pairs of an input and the output that is its next value, by number.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -75,6 +76,7 @@ class Metadata:
     buckets: Buckets = Buckets()
     ranges: dict[str, tuple[int, int | None]] = field(default_factory=dict)
     preparation: Preparation | None = None
+    states: tuple[tuple[int, int], ...] = ()
 
     def to_bytes(self) -> bytes:
         """Return the metadata as UTF-8 JSON."""
@@ -102,6 +104,7 @@ class Metadata:
         ranges = fields.get("ranges", {})  # older files have none
         fields["ranges"] = {name: (least, most) for name, (least, most) in ranges.items()}
         fields["preparation"] = Preparation.from_json(fields.get("preparation"))
+        fields["states"] = tuple((given, result) for given, result in fields.get("states", []))
         return Metadata(**fields)
 
 

@@ -32,6 +32,7 @@ from relaxc.buckets import Buckets, crop, entry_name, pad
 from relaxc.device import device_of
 from relaxc.device_sources import device_sources
 from relaxc.errors import InvalidInput, RelaxcError
+from relaxc.held_states import HeldStates
 from relaxc.pickled_model import model_from_bytes, model_to_bytes
 from relaxc.preparation import Preparation, prepared_anew
 from relaxc.report import Report
@@ -71,12 +72,19 @@ class CompiledModel:
         self._lock = threading.Lock()
         self._module: Any = None
         self._bound = BoundParameters({})
-        self._sizes = CallSizes(metadata.inputs, metadata.outputs, metadata.report)
+        given, results = (
+            (set(numbers) for numbers in zip(*metadata.states, strict=True))
+            if (metadata.states)
+            else (set(), set())
+        )
+        self._inputs = tuple(s for n, s in enumerate(metadata.inputs) if n not in given)
+        self._outputs = tuple(s for n, s in enumerate(metadata.outputs) if n not in results)
+        self._sizes = CallSizes(self._inputs, self._outputs, metadata.report)
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        """Name, shape (symbolic dimensions by name) and dtype of each input."""
-        return self._metadata.inputs
+        """Name, shape (symbolic dimensions by name) and dtype of each input; states are none."""
+        return self._inputs
 
     @property
     def parameters(self) -> tuple[TensorSpec, ...]:
@@ -85,8 +93,29 @@ class CompiledModel:
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
-        """Name, shape (symbolic dimensions by name) and dtype of each output."""
-        return self._metadata.outputs
+        """Name, shape (symbolic dimensions by name) and dtype of each output; states are none."""
+        return self._outputs
+
+    @property
+    def states(self) -> tuple[TensorSpec, ...]:
+        """Inputs that the model holds itself, by `compile(states=...)`; each thread has its own."""
+        return tuple(self._metadata.inputs[given] for given, _ in self._metadata.states)
+
+    def read_state(self, name: str) -> Any:
+        """Return a copy of a state of this thread as a NumPy array.
+
+        Raises:
+            InvalidInput: If no state has that name.
+        """
+        return self._held_states().read(name)
+
+    def write_states(self, **values: Any) -> None:
+        """Set states of this thread by name, copied; without any, all to zeros.
+
+        Raises:
+            InvalidInput: If no state has a name, or a value does not fit.
+        """
+        self._held_states().write(values)
 
     @property
     def target(self) -> dict[str, Any]:
@@ -167,6 +196,9 @@ class CompiledModel:
         tensors = [
             _passed(values[number], kinds[number], self.inputs[number], device) for number in chosen
         ]
+        held = self._held_states() if self._metadata.states else None
+        if held is not None:
+            tensors = held.among(tensors)
         prepared: list[Any] = []
         use_threads(self.threads)
         try:
@@ -179,6 +211,9 @@ class CompiledModel:
             raise run_error(fault, str(self._path or self.report.source)) from fault
         single = isinstance(result, tvm.runtime.Tensor)
         results = unshared([result] if single else list(result), prepared)
+        if held is not None:
+            results = held.take_next(results)
+            single = len(results) == 1
         arrays = [
             from_stored(from_tensor(tensor, kind), kind, spec.dtype)
             for tensor, spec in zip(results, self.outputs, strict=True)
@@ -291,6 +326,13 @@ class CompiledModel:
 
         kind = self._metadata.target.get("kind")
         return f"<CompiledModel ({show(self.inputs)}) -> ({show(self.outputs)}) for {kind}>"
+
+    def _held_states(self) -> HeldStates:
+        held = getattr(self._local, "states", None)
+        if held is None:
+            _, device = self._machine("main")
+            held = self._local.states = HeldStates(self.states, self._metadata.states, device)
+        return held
 
     def _taken_prepared(self, values: Sequence[Any]) -> tuple[int, ...] | None:
         """Return which inputs `main` takes where the others are bound and prepared, else None."""

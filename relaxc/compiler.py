@@ -23,6 +23,7 @@ from relaxc.artifact import Metadata, installed_tvm_version, isa_features
 from relaxc.buckets import Buckets, entry_name, fix_sizes, name_buckets, split_buckets
 from relaxc.compiled_model import CompiledModel
 from relaxc.errors import CompileError, InvalidInput, InvalidModel, RelaxcError
+from relaxc.held_states import state_pairs
 from relaxc.module_source import from_ir_module
 from relaxc.options import check_options, is_onnx, is_torch, prepare_dump_dir
 from relaxc.preparation import Preparation
@@ -46,6 +47,7 @@ def compile(  # the name is the public API's
     precision: str = "float32",
     dynamic_shapes: Any = None,
     keep_params: bool = False,
+    states: Mapping[str, str] | None = None,
     threads: int | None = None,
     debug: bool = False,
     passes: Pipeline | None = None,
@@ -73,6 +75,10 @@ def compile(  # the name is the public API's
             constants: after the module's own inputs, parameters first, in the order and by the
             names that the module has. `CompiledModel.bind_parameters` gives them once for all
             calls.
+        states: Inputs that the model itself holds between calls, such as a decoder's cache, each
+            with the output that is its next value: `{"past_key": "present_key"}`. They are neither
+            given to a call nor returned, start as zeros, and are overwritten in place where the
+            kernel allows. See `CompiledModel.states`.
         threads: Threads to schedule for and to run with; all available cores by default.
         debug: Verify more and trade speed for it.
         passes: The pipeline; `relax_passes.pipeline.default_pipeline()` by default.
@@ -101,6 +107,8 @@ def compile(  # the name is the public API's
     with phase_progress(progress) as show:
         with clock.phase("import"):
             imported = import_source(source, example_inputs, dynamic_shapes, keep_params)
+            other = "buckets" if lists else "keep_params" if keep_params else ""
+            held = state_pairs(imported, states, other)
             buckets, names = name_buckets(imported, lists)
             versions = {
                 entry_name(sizes): import_source(
@@ -111,7 +119,7 @@ def compile(  # the name is the public API's
                 )
                 for sizes in buckets.versions()
             }
-        job = _Job(resolved, count, precision, debug, passes, dump_path, show, clock, tuning)
+        job = _Job(resolved, count, precision, debug, passes, dump_path, show, clock, tuning, held)
         return job.compile(imported, buckets, versions)
 
 
@@ -190,6 +198,7 @@ class _Job:
     show: Progress
     clock: _PhaseClock
     tuning: TuningSession | None = None
+    states: tuple[tuple[int, int], ...] = ()
 
     def compile(
         self, imported: ImportedModel, buckets: Buckets, versions: Mapping[str, ImportedModel]
@@ -233,6 +242,7 @@ class _Job:
             buckets=buckets,
             ranges=promised_ranges(imported.module),
             preparation=Preparation.of(module),
+            states=self.states,
         )
         return CompiledModel(executable, metadata)
 
@@ -242,7 +252,9 @@ class _Job:
 
         machine = Machine.from_target(self.target)
         return PassContext(
-            *(self.target, machine, self.threads, self.precision, self.debug), tuning=self.tuning
+            *(self.target, machine, self.threads, self.precision, self.debug),
+            tuning=self.tuning,
+            states=self.states,
         )
 
     def _run(

@@ -25,7 +25,7 @@ def overwritable_operands(func: PrimFunc) -> list[tuple[int, int]]:
     """
     # A kernel with one result may hold reductions beside its maps; its tiles have any order.
     many = len({store.buffer for store in stores_of(func)} & set(func.params)) > 1
-    if not many and categorize(func).category > Category.BROADCAST:
+    if not many and categorize(func).category > Category.INJECTIVE:
         return []
     return _pairs(func, by_rows=False)
 

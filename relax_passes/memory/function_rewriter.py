@@ -20,6 +20,7 @@ from relax_passes.memory.live_ranges import (
     static_bytes,
 )
 from relax_passes.memory.symbolic_storage import symbolic_bytes
+from relax_passes.memory.update_states import STATES, overwritten_states
 from relax_passes.pass_base import PassContext
 from relax_passes.schedule_kernels import schedule_kernel
 
@@ -63,6 +64,8 @@ class FunctionRewriter:
         if not public:
             # Its callers see a pure function: what it writes is its own.
             attrs["relax.force_pure"] = True
+        if states := overwritten_states(func, self._in_place):
+            attrs[STATES] = states
         # Built under another name first: a function cannot be replaced while it is being read.
         draft_name = f"planned_{name}"
         with builder.function(

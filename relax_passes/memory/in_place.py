@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import tvm
 import tvm_ffi
 from tvm import relax, tirx
+from tvm.ir import TensorLoad
 
 from relax_passes.analysis.overwrite import IN_PLACE_OPERANDS
 from relax_passes.memory.live_ranges import CALL_TIR, LiveRanges, is_call_to, result_types
@@ -80,10 +81,35 @@ def in_place_operands(func: tirx.PrimFunc) -> list[tuple[int, int]]:
 
 
 def in_place_variant(func: tirx.PrimFunc, operand: int, result: int) -> tirx.PrimFunc:
-    """Return `func` without parameter `result`, which is written over parameter `operand`."""
+    """Return `func` without parameter `result`, which is written over parameter `operand`.
+
+    An element that stays as it is, `if_then_else(changes, value, itself)`, is not written at all:
+    of a cache only the new tokens are touched.
+    """
     params = list(func.params)
     target, output = params[operand], params.pop(result)
     body = tvm_ffi.structural_map(
         func.body, (tirx.Var, lambda v: target if v.same_as(output) else v)
     )
+    body = tvm_ffi.structural_map(body, (tirx.BufferStore, _where_it_changes))
     return tirx.PrimFunc(params, body, func.ret_type, func.attrs).without_attr("global_symbol")
+
+
+def _where_it_changes(store: tirx.BufferStore) -> tirx.Stmt:
+    """Return a store under the condition that it stores something else than what is there."""
+    value = store.value
+    if not isinstance(value, tvm.ir.Call) or value.op != _IF_THEN_ELSE:
+        return store
+    condition, changed, kept = value.args
+    stays = (
+        isinstance(kept, TensorLoad)
+        and kept.source.same_as(store.buffer)
+        and tvm_ffi.structural_equal(list(kept.indices), list(store.indices))
+    )
+    if not stays:
+        return store
+    inner = tirx.BufferStore(store.buffer, changed, store.indices)
+    return tirx.IfThenElse(condition, inner, None)
+
+
+_IF_THEN_ELSE = tvm.ir.Op.get("prim.if_then_else")

@@ -36,6 +36,7 @@ from relax_passes.memory.plan_offsets import Plan, Strategy, plan_offsets
 from relax_passes.memory.plan_report import NAME, PlanTotals, count_allocations, describe_buffers
 from relax_passes.memory.symbolic_storage import share_symbolic_storage
 from relax_passes.memory.tvm_planner import tvm_planner_bytes
+from relax_passes.memory.update_states import update_states
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.pass_options import option
 
@@ -69,7 +70,7 @@ def plan_memory(
     if options.compare:
         ctx.log.metrics["tvm_planner_bytes"] = tvm_planner_bytes(mod)
     names = [v.name_hint for v, f in flat.functions.items() if isinstance(f, relax.Function)]
-    plans = {name: _plan_function(planned, name, names, totals, options) for name in names}
+    plans = {name: _plan_function(planned, name, names, totals, options, ctx) for name in names}
     arenas = ArenaStack({name: plan.arena for name, plan in plans.items()})
     totals.of_run = arenas.totals()
     for name, plan in plans.items():
@@ -113,6 +114,7 @@ def _plan_function(
     functions: Collection[str],
     totals: PlanTotals,
     options: MemoryOptions,
+    ctx: PassContext,
 ) -> _FunctionPlan:
     """Plan one function of several; each call of it allocates an arena of its own."""
     func = mod[name]
@@ -125,6 +127,8 @@ def _plan_function(
     if options.parallel_safe:
         allowed = {"may_overwrite": may_overwrite(live, analyze_data_flow(bindings, live))}
     in_place = choose_in_place(mod, bindings, live, **allowed) if options.in_place else {}
+    if name == "main" and options.in_place:
+        in_place = {**in_place, **update_states(mod, live, ctx)}
     planned = live.placed() if options.arena else []
     buffers = [live.storages[i] for i in planned]
     # Without reuse every buffer lives as long as the function.

@@ -41,14 +41,17 @@ class Replay:
         # For a tensor overwritten in place: the name it was written by, and those from before.
         self._stale: dict[int, dict[relax.Var, relax.Var]] = {}
         self._constants = self._fix("a constant", _WHOLE)
-        for param in func.params:
+        # What the caller gave away: its next value is written over it, and returned.
+        states = set(map(int, (func.attrs or {}).get("relaxc.states", [])))
+        for number, param in enumerate(func.params):
             if not _returns_scalar(param):
                 size = self._bounds.bytes_of(param.ty) or _WHOLE
-                self._holds[param] = self._fix(f"parameter {param.name}", size)
+                fixed = number not in states
+                self._holds[param] = self._fix(f"parameter {param.name}", size, fixed)
 
-    def _fix(self, name: str, size: int) -> dict[int, Span]:
-        """Take in what nothing may write; return what names it."""
-        self.tensors.append(ArenaTensor(name, None, 0, size, fixed=True, written=[(0, size)]))
+    def _fix(self, name: str, size: int, fixed: bool = True) -> dict[int, Span]:
+        """Take in what was there before, `fixed` where nothing may write it; return its names."""
+        self.tensors.append(ArenaTensor(name, None, 0, size, fixed=fixed, written=[(0, size)]))
         return {len(self.tensors) - 1: (0, size)}
 
     def held(self, expr: relax.Expr) -> dict[int, Span]:
