@@ -14,6 +14,7 @@ from tir_schedules.attention_nest import AttentionNest, read_attention
 from tir_schedules.blocks import constant, new_schedule, points
 from tir_schedules.llvm.annotated_loops import PARALLEL_MULTIPLY_ADDS
 from tir_schedules.llvm.attention_kernel import attention_kernel
+from tir_schedules.llvm.attention_step import attention_step, is_step
 from tir_schedules.llvm.attention_tile import choose_attention_tile
 from tir_schedules.llvm.register_tile import finish_stages
 from tir_schedules.machine import Machine
@@ -23,10 +24,14 @@ from tir_schedules.rule import Rule
 def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
     nest, before, after = read_attention(func)
     batch, heads, queries, keys, size, width = (constant(extent) for extent in nest.sizes)
-    tile = choose_attention_tile(machine, queries, keys, int(width or 1), points([batch, heads]))
     work = points([batch, heads, queries, keys]) * points([size, width])
     parallel = machine.cores > 1 and work >= PARALLEL_MULTIPLY_ADDS
-    kernel = _as_block(nest, attention_kernel(nest, tile, parallel))
+    if is_step(nest, machine):
+        loops = attention_step(nest, machine, parallel)
+    else:
+        sizes = (queries, keys, int(width or 1), points([batch, heads]))
+        loops = attention_kernel(nest, choose_attention_tile(machine, *sizes), parallel)
+    kernel = _as_block(nest, loops)
     statements = [*before, kernel, *after]
     root = func.body.block
     used = _buffers(statements)

@@ -15,8 +15,7 @@ are transposed, only the queries, once for all keys.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,10 +26,11 @@ from tvm.tirx import Expr, ForKind, Stmt
 
 from tir_schedules.attention_nest import AttentionNest
 from tir_schedules.blocks import constant
+from tir_schedules.llvm.attention_mask import BlockMask
 from tir_schedules.llvm.attention_tile import AttentionTile
+from tir_schedules.llvm.loop_statements import copy, f32, fill, i64, lanes_of, serial, when
 from tir_schedules.llvm.register_transpose import transposed
 from tir_schedules.llvm.vector_math import exp2_of_negative
-from tir_schedules.mask_bounds import Range, shown_everywhere, shown_somewhere
 
 _LOWEST = float(np.finfo("float32").min)
 _LOG2_E = 1 / math.log(2.0)
@@ -47,49 +47,6 @@ def attention_kernel(nest: AttentionNest, tile: AttentionTile, parallel: bool) -
     with IRBuilder() as builder:
         _Kernel(nest, tile).state(ForKind.PARALLEL if parallel else ForKind.SERIAL)
         return builder.get()
-
-
-def _i(value: Any) -> Expr:
-    return tirx.const(value, "int64") if isinstance(value, int) else value.astype("int64")
-
-
-def _f(value: float) -> Expr:
-    return tirx.const(value, "float32")
-
-
-def _serial(extent: Any) -> Any:
-    return T.serial(_i(0), _i(extent))
-
-
-@contextmanager
-def _when(condition: Expr | None) -> Iterator[None]:
-    """State statements that run where `condition` holds; None for always."""
-    if condition is None:
-        yield
-        return
-    with T.If(condition), T.Then():
-        yield
-
-
-@contextmanager
-def _lanes(width: int) -> Iterator[Any]:
-    """State a loop over the elements of one vector."""
-    if width == 1:
-        yield _i(0)
-        return
-    with T.vectorized(_i(0), _i(width)) as x:
-        yield x
-
-
-def _fill(buffer: Any, width: int, value: Callable[[Any], Expr], *place: Any, at: int = 0) -> None:
-    """State `buffer[place, at + x] = value(x)` for the elements of one vector."""
-    with _lanes(width) as x:
-        T.buffer_store(buffer, value(x), [*place, _i(at) + x if at else x])
-
-
-def _copy(target: Any, source: Any, width: int, *place: Any, at: int = 0) -> None:
-    """State that one vector is stored."""
-    _fill(target, width, lambda x: source[x], *place, at=at)
 
 
 class _Kernel:
@@ -111,13 +68,13 @@ class _Kernel:
 
     def state(self, kind: int) -> None:
         per_task = self.tile.queries * self.tile.tiles
-        blocks = tirx.ceildiv(_i(self.queries), _i(per_task))
-        tasks = _i(self.batch) * _i(self.heads) * blocks
+        blocks = tirx.ceildiv(i64(self.queries), i64(per_task))
+        tasks = i64(self.batch) * i64(self.heads) * blocks
         loop = T.parallel if kind == ForKind.PARALLEL else T.serial
-        with loop(_i(0), tasks) as task:
+        with loop(i64(0), tasks) as task:
             head = T.bind(task // blocks)
-            self.b, self.h = T.bind(head // _i(self.heads)), T.bind(head % _i(self.heads))
-            self.first = T.bind(task % blocks * _i(per_task))
+            self.b, self.h = T.bind(head // i64(self.heads)), T.bind(head % i64(self.heads))
+            self.first = T.bind(task % blocks * i64(per_task))
             self.task()
 
     # One task: some query tiles of one head ----------------------------------------------------
@@ -133,82 +90,83 @@ class _Kernel:
         self.shrink = T.alloc_buffer((wide,), dtype)
         self.k = T.alloc_buffer((tile.block_keys, self.size), dtype)
         self.v = T.alloc_buffer((tile.block_keys, tile.width), dtype)
-        left = _i(self.queries) - self.first
-        tiles = T.bind(tirx.min(_i(tile.tiles), tirx.ceildiv(left, _i(wide))))
-        with _serial(tiles) as t:
+        left = i64(self.queries) - self.first
+        tiles = T.bind(tirx.min(i64(tile.tiles), tirx.ceildiv(left, i64(wide))))
+        with serial(tiles) as t:
             self.begin(t)
-        with _serial(tirx.ceildiv(_i(self.keys), _i(tile.block_keys))) as block:
-            self.start = T.bind(block * _i(tile.block_keys))
-            count = _i(tile.block_keys)
+        with serial(tirx.ceildiv(i64(self.keys), i64(tile.block_keys))) as block:
+            self.start = T.bind(block * i64(tile.block_keys))
+            count = i64(tile.block_keys)
             if not self.whole_blocks:
-                count = T.bind(tirx.min(count, _i(self.keys) - self.start))
+                count = T.bind(tirx.min(count, i64(self.keys) - self.start))
             self.count = count
-            last = tirx.min(self.first + tiles * _i(wide), _i(self.queries)) - _i(1)
-            with _when(self.somewhere(self.first, last)):
+            self.block = BlockMask(self.nest, self.b, self.h, self.start, count)
+            last = tirx.min(self.first + tiles * i64(wide), i64(self.queries)) - i64(1)
+            with when(self.block.somewhere(self.first, last)):
                 self.copy_block()
-                with _serial(tiles) as t:
+                with serial(tiles) as t:
                     self.visit(t)
-        with _serial(tiles) as t:
+        with serial(tiles) as t:
             self.finish(t)
 
     def query_of(self, t: Any, x: Any) -> Expr:
         """Return the query of a lane; lanes past the last query repeat it."""
-        query = self.first + t * _i(self.tile.queries) + x
-        return query if self.whole_tiles else tirx.min(query, _i(self.queries) - _i(1))
+        query = self.first + t * i64(self.tile.queries) + x
+        return query if self.whole_tiles else tirx.min(query, i64(self.queries) - i64(1))
 
     def begin(self, t: Any) -> None:
         tile, wide = self.tile, self.tile.queries
         self.pack_queries(t)
-        with _serial(wide) as r:
-            _fill(self.sums, tile.width, lambda x: _f(0.0), t, r)
-        _fill(self.best, wide, lambda x: _f(_LOWEST), t)
-        _fill(self.total, wide, lambda x: _f(0.0), t)
+        with serial(wide) as r:
+            fill(self.sums, tile.width, lambda x: f32(0.0), t, r)
+        fill(self.best, wide, lambda x: f32(_LOWEST), t)
+        fill(self.total, wide, lambda x: f32(0.0), t)
 
     def query(self, t: Any, x: Any, d: Any) -> Expr:
         """Return an element of the query of lane x."""
-        place = (self.b, self.h, self.query_of(t, x), _i(0), d)
-        return self.nest.query.at(*place) * _f(self.unit)
+        place = (self.b, self.h, self.query_of(t, x), i64(0), d)
+        return self.nest.query.at(*place) * f32(self.unit)
 
     def pack_queries(self, t: Any) -> None:
         """State the transposed copy of the queries: squares in registers, then what is left."""
         lanes, wide = self.tile.lanes, self.tile.queries
         whole = self.size // lanes * lanes
         if whole:
-            with _serial(wide // lanes) as group, _serial(whole // lanes) as at:
-                self.pack_square(t, group * _i(lanes), at * _i(lanes))
+            with serial(wide // lanes) as group, serial(whole // lanes) as at:
+                self.pack_square(t, group * i64(lanes), at * i64(lanes))
         if whole < self.size:
-            with _serial(self.size - whole) as rest:
-                d = _i(whole) + rest
-                _fill(self.q, wide, lambda x: self.query(t, x, d), t, d)
+            with serial(self.size - whole) as rest:
+                d = i64(whole) + rest
+                fill(self.q, wide, lambda x: self.query(t, x, d), t, d)
 
     def pack_square(self, t: Any, first: Any, d: Any) -> None:
         lanes = self.tile.lanes
         rows = [T.alloc_buffer((lanes,), "float32") for _ in range(lanes)]
         for r, row in enumerate(rows):
-            self.load_query(row, t, first + _i(r), d)
-        vector = tirx.Ramp(_i(0), _i(1), lanes)
+            self.load_query(row, t, first + i64(r), d)
+        vector = tirx.Ramp(i64(0), i64(1), lanes)
         for c, column in enumerate(transposed([row[vector] for row in rows])):
-            T.buffer_store(self.q, column, [t, d + _i(c), tirx.Ramp(first, _i(1), lanes)])
+            T.buffer_store(self.q, column, [t, d + i64(c), tirx.Ramp(first, i64(1), lanes)])
 
     def load_query(self, row: Any, t: Any, lane: Any, d: Any) -> None:
-        _fill(row, self.tile.lanes, lambda x: self.query(t, lane, d + x))
+        fill(row, self.tile.lanes, lambda x: self.query(t, lane, d + x))
 
     def finish(self, t: Any) -> None:
         """State the division by the sum of weights, and the stores."""
-        first = self.first + t * _i(self.tile.queries)
-        rows = _i(self.tile.queries)
+        first = self.first + t * i64(self.tile.queries)
+        rows = i64(self.tile.queries)
         if not self.whole_tiles:
-            rows = tirx.min(rows, _i(self.queries) - first)
-        with _serial(rows) as r:
+            rows = tirx.min(rows, i64(self.queries) - first)
+        with serial(rows) as r:
             share = T.alloc_buffer((1,), "float32")
             # A query that sees no key has no weights, and gives zeros.
             total = self.total[t, r]
-            some = tirx.Select(total == _f(0.0), _f(0.0), _f(1.0) / total)
-            T.buffer_store(share, some, [_i(0)])
+            some = tirx.Select(total == f32(0.0), f32(0.0), f32(1.0) / total)
+            T.buffer_store(share, some, [i64(0)])
 
             def store(column: Any) -> None:
                 place = self.nest.result.at(self.b, first + r, self.h, column).indices
-                value = self.sums[t, r, column] * share[_i(0)]
+                value = self.sums[t, r, column] * share[i64(0)]
                 T.buffer_store(self.nest.out, value.astype(self.nest.dtype), list(place))
 
             self.by_vectors(self.columns, store)
@@ -217,69 +175,69 @@ class _Kernel:
         """State `body(column)` in whole vectors, then for the elements that are left."""
         lanes = self.tile.lanes
         if extent // lanes:
-            with _serial(extent // lanes) as at, _lanes(lanes) as x:
-                body(at * _i(lanes) + x)
+            with serial(extent // lanes) as at, lanes_of(lanes) as x:
+                body(at * i64(lanes) + x)
         if extent % lanes:
-            with _serial(extent % lanes) as at:
-                body(_i(extent - extent % lanes) + at)
+            with serial(extent % lanes) as at:
+                body(i64(extent - extent % lanes) + at)
 
     # One block of keys --------------------------------------------------------------------------
 
     def copy_block(self) -> None:
         """State the copy of keys and values to consecutive float32, which all tiles then read."""
         nest, tile = self.nest, self.tile
-        with _serial(self.count) as j:
+        with serial(self.count) as j:
             key = self.start + j
 
             def copy_key(d: Any) -> None:
-                T.buffer_store(self.k, nest.key.at(self.b, self.h, _i(0), key, d), [j, d])
+                T.buffer_store(self.k, nest.key.at(self.b, self.h, i64(0), key, d), [j, d])
 
             def copy_value(c: Any) -> None:
-                T.buffer_store(self.v, nest.value.at(self.b, _i(0), self.h, c, key), [j, c])
+                T.buffer_store(self.v, nest.value.at(self.b, i64(0), self.h, c, key), [j, c])
 
             self.by_vectors(self.size, copy_key)
             self.by_vectors(self.columns, copy_value)
             for column in range(self.columns, tile.width):
-                T.buffer_store(self.v, _f(0.0), [j, _i(column)])
+                T.buffer_store(self.v, f32(0.0), [j, i64(column)])
 
     def visit(self, t: Any) -> None:
         """State what one block of keys does to one tile of queries."""
-        low = self.first + t * _i(self.tile.queries)
-        high = low + _i(self.tile.queries - 1)
+        low = self.first + t * i64(self.tile.queries)
+        high = low + i64(self.tile.queries - 1)
         if not self.whole_tiles:
-            high = tirx.min(high, _i(self.queries) - _i(1))
+            high = tirx.min(high, i64(self.queries) - i64(1))
         low, high = T.bind(low), T.bind(high)
-        with _when(self.somewhere(low, high)):
+        with when(self.block.somewhere(low, high)):
             self.products(t)
             best = T.alloc_buffer((self.tile.queries,), "float32")
-            _fill(best, self.tile.queries, lambda x: self.best[t, x])
+            fill(best, self.tile.queries, lambda x: self.best[t, x])
             self.mask(t, best, low, high)
             self.exponentials(t, best)
             self.weighted_sums(t)
 
     def rows(self) -> Expr:
         """Return the keys of the block, rounded up to whole tiles."""
-        tile_rows = _i(self.tile.key_rows)
+        tile_rows = i64(self.tile.key_rows)
         return tirx.ceildiv(self.count, tile_rows) * tile_rows
 
     def products(self, t: Any) -> None:
         """State the scores of all keys of the block, transposed: a row for each key."""
         rows, wide = self.tile.key_rows, self.tile.queries
-        with _serial(tirx.ceildiv(self.count, _i(rows))) as group:
+        with serial(tirx.ceildiv(self.count, i64(rows))) as group:
             sums = {
-                group * _i(rows) + _i(j): T.alloc_buffer((wide,), "float32") for j in range(rows)
+                group * i64(rows) + i64(j): T.alloc_buffer((wide,), "float32") for j in range(rows)
             }
             for held in sums.values():
-                _fill(held, wide, lambda x: _f(0.0))
-            with _serial(self.size) as d:
+                fill(held, wide, lambda x: f32(0.0))
+            with serial(self.size) as d:
                 for key, held in sums.items():
                     self.add_product(held, t, key, d)
             for key, held in sums.items():
-                _copy(self.weights, held, wide, key)
+                copy(self.weights, held, wide, key)
 
     def add_product(self, held: Any, t: Any, key: Any, d: Any) -> None:
         factor = self.k[key, d]
-        _fill(held, self.tile.queries, lambda x: held[x] + self.q[t, d, x] * factor)
+        fill(held, self.tile.queries, lambda x: held[x] + self.q[t, d, x] * factor)
 
     def mask(self, t: Any, best: Any, low: Any, high: Any) -> None:
         """State what becomes of the scores, and the best of them for each query."""
@@ -295,10 +253,10 @@ class _Kernel:
 
     def rescore(self, t: Any, best: Any, masked: bool) -> None:
         nest, wide = self.nest, self.tile.queries
-        with _serial(self.rows()) as j:
+        with serial(self.rows()) as j:
             key = self.start + j
             if masked and not self.whole_rows:
-                key = tirx.min(key, _i(self.keys) - _i(1))
+                key = tirx.min(key, i64(self.keys) - i64(1))
 
             def score(x: Any) -> Expr:
                 place = (self.b, self.h, self.query_of(t, x), key)
@@ -306,87 +264,71 @@ class _Kernel:
                 if not self.is_plain:
                     value = nest.score_of(value, *place)
                 if masked:
-                    shown = [] if self.whole_rows else [self.start + j < _i(self.keys)]
+                    shown = [] if self.whole_rows else [self.start + j < i64(self.keys)]
                     shown += [] if nest.visible is None else [nest.visible.at(*place)]
-                    value = tirx.Select(tirx.all(*shown), value, _f(float("-inf")))
+                    value = tirx.Select(tirx.all(*shown), value, f32(float("-inf")))
                 return value
 
             if masked or not self.is_plain:
-                _fill(self.weights, wide, score, j)
+                fill(self.weights, wide, score, j)
             rows = self.weights
-            _fill(best, wide, lambda x: tirx.Select(best[x] < rows[j, x], rows[j, x], best[x]))
+            fill(best, wide, lambda x: tirx.Select(best[x] < rows[j, x], rows[j, x], best[x]))
 
     def exponentials(self, t: Any, best: Any) -> None:
         """State the weights, their sum, and by how much what was summed before shrinks."""
         wide = self.tile.queries
 
         def exp(value: Expr) -> Expr:
-            return exp2_of_negative(value if self.is_plain else value * _f(_LOG2_E))
+            return exp2_of_negative(value if self.is_plain else value * f32(_LOG2_E))
 
         total = T.alloc_buffer((wide,), "float32")
-        _fill(self.shrink, wide, lambda x: exp(self.best[t, x] - best[x]))
-        _fill(self.best, wide, lambda x: best[x], t)
-        _fill(total, wide, lambda x: self.total[t, x] * self.shrink[x])
-        with _serial(self.rows()) as j:
-            _fill(self.weights, wide, lambda x: exp(self.weights[j, x] - best[x]), j)
-            _fill(total, wide, lambda x: total[x] + self.weights[j, x])
-        _fill(self.total, wide, lambda x: total[x], t)
+        fill(self.shrink, wide, lambda x: exp(self.best[t, x] - best[x]))
+        fill(self.best, wide, lambda x: best[x], t)
+        fill(total, wide, lambda x: self.total[t, x] * self.shrink[x])
+        with serial(self.rows()) as j:
+            fill(self.weights, wide, lambda x: exp(self.weights[j, x] - best[x]), j)
+            fill(total, wide, lambda x: total[x] + self.weights[j, x])
+        fill(self.total, wide, lambda x: total[x], t)
 
     def weighted_sums(self, t: Any) -> None:
         """State the weighted sums of values, a tile of queries and columns at a time."""
         tile = self.tile
-        with _serial(tile.queries // tile.rows) as group:
+        with serial(tile.queries // tile.rows) as group:
             first = 0
             for vectors in tile.columns:
                 columns = range(first, first + vectors * tile.lanes, tile.lanes)
-                self.result_tile(t, group * _i(tile.rows), columns)
+                self.result_tile(t, group * i64(tile.rows), columns)
                 first = columns.stop
 
     def result_tile(self, t: Any, first: Any, columns: range) -> None:
         """State the weighted sums of some rows; each vector register is a buffer of its own."""
         lanes = self.tile.lanes
         held = {
-            (first + _i(r), column): T.alloc_buffer((lanes,), "float32")
+            (first + i64(r), column): T.alloc_buffer((lanes,), "float32")
             for r in range(self.tile.rows)
             for column in columns
         }
         for (row, column), sums in held.items():
             self.shrink_sums(sums, t, row, column)
-        with _serial(self.count) as j:
+        with serial(self.count) as j:
             for (row, column), sums in held.items():
                 self.add_values(sums, j, row, column)
         for (row, column), sums in held.items():
-            _copy(self.sums, sums, lanes, t, row, at=column)
+            copy(self.sums, sums, lanes, t, row, at=column)
 
     def shrink_sums(self, held: Any, t: Any, row: Any, column: int) -> None:
         shrink = self.shrink[row]
-        _fill(held, self.tile.lanes, lambda x: self.sums[t, row, _i(column) + x] * shrink)
+        fill(held, self.tile.lanes, lambda x: self.sums[t, row, i64(column) + x] * shrink)
 
     def add_values(self, held: Any, j: Any, row: Any, column: int) -> None:
         weight = self.weights[j, row]
-        _fill(held, self.tile.lanes, lambda x: held[x] + weight * self.v[j, _i(column) + x])
-
-    # What the mask says about a block -----------------------------------------------------------
-
-    def ranges(self, low: Any, high: Any) -> tuple[Any, dict[Any, Range]]:
-        query, key = tirx.Var("query", "int64"), tirx.Var("key", "int64")
-        assert self.nest.visible is not None
-        mask = self.nest.visible.at(self.b, self.h, query, key)
-        keys = Range(self.start, self.start + self.count - _i(1))
-        return mask, {query: Range(low, high), key: keys}
-
-    def somewhere(self, low: Any, high: Any) -> Expr | None:
-        """Return whether some query of a range sees some key of the block; None for yes."""
-        if self.nest.visible is None:
-            return None
-        return shown_somewhere(*self.ranges(low, high))
+        fill(held, self.tile.lanes, lambda x: held[x] + weight * self.v[j, i64(column) + x])
 
     def everywhere(self, low: Any, high: Any) -> Expr | None:
         """Return whether all queries of a range see all keys of the block; None for yes."""
         conditions = []
         if not self.whole_rows:
-            rounded = self.start + self.rows()
-            conditions.append(rounded <= _i(self.keys))
-        if self.nest.visible is not None:
-            conditions.append(shown_everywhere(*self.ranges(low, high)))
+            conditions.append(self.start + self.rows() <= i64(self.keys))
+        shown = self.block.everywhere(low, high)
+        conditions += [] if shown is None else [shown]
         return tirx.all(*conditions) if conditions else None
