@@ -228,6 +228,15 @@ def names() -> tuple[str, ...]:
     return (*BUILT, *TRAINED)
 
 
+def input_names(name: str) -> tuple[str, ...]:
+    """Return the names of a built model's inputs.
+
+    Raises:
+        KeyError: If `name` is no built model.
+    """
+    return _catalogue()[name].input_names
+
+
 def torch_model(name: str) -> tuple[torch.nn.Module, Example]:
     """Build model `name` in eval mode and its example inputs; the module returns one tensor.
 

@@ -11,19 +11,20 @@ operands are read in place (`read_in_place.py`).
 
 from __future__ import annotations
 
-from functools import partial
+from math import prod
 
 import tvm
-from tvm import relax, te
+from tvm import relax, te, topi
 from tvm.relax.expr_functor import mutator
 
 from relax_passes.analysis.definitions import axes_of, operator_name
 from relax_passes.analysis.fixed_values import fixed_values
 from relax_passes.constant_values import array_of, constant_from
-from relax_passes.lowering.read_in_place import read_in_place
+from relax_passes.lowering.read_in_place import InPlace, read_in_place
 from relax_passes.lowering.rule import is_float32, static_shape
 from relax_passes.pass_base import PassContext
 from relax_passes.rewrite_functions import CallRewriter, rewrite_functions
+from tir_schedules.operand_view import sliced
 
 
 def lower_matrix_products(mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
@@ -40,8 +41,7 @@ class _MatrixProducts(CallRewriter):
     def __init__(self, mod: tvm.IRModule, ctx: PassContext) -> None:
         super().__init__(mod)
         self.machine = ctx.machine
-        # A weight that several products share is packed once.
-        self.packed: dict[tuple[relax.Expr, bool], relax.Expr] = {}
+        self.packed: dict[tuple[relax.Expr, bool, int], relax.Expr] = {}
         self.fixed: set[relax.Var] = set()
 
     def read(self, func: relax.Function) -> None:
@@ -68,34 +68,63 @@ class _MatrixProducts(CallRewriter):
         return weight in self.fixed and static_shape(weight) is not None
 
     def _with_packed(self, a: relax.Expr, weight: relax.Expr, swapped: bool) -> relax.Expr | None:
-        from tir_schedules.llvm.matmul import matmul_packed
+        from tir_schedules.llvm.matmul import depth_parts
 
         rows, cols = (int(d) for d in weight.ty.shape.values)
         depth, width = (cols, rows) if swapped else (rows, cols)
         if depth == 0 or width == 0 or _is_empty(a):
             return None
-        key = (weight, swapped)
-        if key not in self.packed:
-            self.packed[key] = self._pack(weight, swapped)
         left = read_in_place(self.look_up, a)
+        lead = static_shape(a)
+        known = None if lead is None else prod(lead[:-1])
+        total: relax.Expr | None = None
+        for part in depth_parts(depth, width, known, self.machine):
+            if total is not None:
+                total = self.builder_.emit(total)
+            total = self._part(left, self._packed(weight, swapped, part, depth), total, part, width)
+        return total
 
-        def product(x: te.Tensor, packed: te.Tensor) -> te.Tensor:
-            return matmul_packed(left.of(x), packed, n=width)
+    def _part(
+        self, left: InPlace, packed: relax.Expr, so_far: relax.Expr | None, part: range, width: int
+    ) -> relax.Expr:
+        """Return the product of part of the depth, added to the sums so far."""
+        from tir_schedules.llvm.matmul import matmul_packed
 
+        def product(x: te.Tensor, packed: te.Tensor, *sums: te.Tensor) -> te.Tensor:
+            view = left.of(x)
+            axis = len(view.shape) - 1
+            if len(part) < view.shape[axis]:
+                view = sliced(view, axis, part.start, part.stop)
+            made = matmul_packed(view, packed, n=width)
+            return topi.add(made, sums[0]) if sums else made
+
+        sums = [] if so_far is None else [so_far]
         return self.builder_.call_te(
-            product, left.source, self.packed[key], primfunc_name_hint="matmul"
+            product, left.source, packed, *sums, primfunc_name_hint="matmul"
         )
 
-    def _pack(self, weight: relax.Expr, swapped: bool) -> relax.Expr:
+    def _packed(self, weight: relax.Expr, swapped: bool, part: range, depth: int) -> relax.Expr:
+        """Return part of a weight in panels; what several products share is packed once."""
         from tir_schedules.llvm.matmul import pack_weight, pack_weight_tensor
 
+        key = (weight, swapped, part.start)
+        if key in self.packed:
+            return self.packed[key]
         if isinstance(weight, tvm.ir.GenericConst):
             values = array_of(weight)
-            return constant_from(pack_weight(values.T if swapped else values, self.machine))
-        pack = partial(pack_weight_tensor, swapped=swapped, machine=self.machine)
-        return self.builder_.emit(
-            self.builder_.call_te(pack, weight, primfunc_name_hint="pack_weight")
-        )
+            rows = (values.T if swapped else values)[part.start : part.stop]
+            packed = constant_from(pack_weight(rows, self.machine))
+        else:
+
+            def pack(whole: te.Tensor) -> te.Tensor:
+                axis = 1 if swapped else 0
+                taken = whole if len(part) == depth else sliced(whole, axis, part.start, part.stop)
+                return pack_weight_tensor(taken, swapped, self.machine)
+
+            call = self.builder_.call_te(pack, weight, primfunc_name_hint="pack_weight")
+            packed = self.builder_.emit(call)
+        self.packed[key] = packed
+        return packed
 
     def _of_values(self, a: relax.Expr, b: relax.Expr, columns: tvm.tirx.Expr) -> relax.Expr:
         from tir_schedules.llvm.batch_matmul import batch_matmul

@@ -40,6 +40,11 @@ def fits_ahead(panel_bytes: int, machine: Machine) -> bool:
     return panel_bytes * _PANELS_IN_CACHE <= machine.l2_bytes
 
 
+def panels_over_cache(panel_bytes: int, machine: Machine) -> int:
+    """Return into how many parts a panel is cut so that each can be fetched ahead."""
+    return max(1, -(-panel_bytes * _PANELS_IN_CACHE // machine.l2_bytes))
+
+
 def mark_prefetch(
     sch: s_tir.Schedule,
     anchor: SBlockRV,

@@ -19,7 +19,8 @@ from tests.tir_schedules.llvm.scheduled_kernel import (
     run,
 )
 from tir_schedules.llvm import matmul
-from tir_schedules.llvm.matmul import RULE, matmul_packed, pack_weight, panel_width
+from tir_schedules.llvm.matmul import RULE, depth_parts, matmul_packed, pack_weight, panel_width
+from tir_schedules.llvm.prefetch_panel import fits_ahead
 from tir_schedules.llvm.register_tile import rows_per_tile
 from tir_schedules.machine import Machine
 from tir_schedules.rule import Decline
@@ -167,6 +168,20 @@ def test_nothing_past_the_last_column_is_stored() -> None:
 @pytest.mark.parametrize(("rows", "tile"), [(1, 1), (6, 6), (7, 4), (8, 4), (128, 6), (None, 6)])
 def test_row_tiles_are_balanced(rows: int | None, tile: int) -> None:
     assert rows_per_tile(rows, 16) == tile
+
+
+@pytest.mark.parametrize(
+    ("depth", "parts"), [(768, 1), (2730, 1), (3072, 2), (4096, 2), (11008, 5)]
+)
+def test_a_panel_too_deep_to_fetch_ahead_is_cut(depth: int, parts: int) -> None:
+    avx2 = Machine("avx2", "llvm", 256, 16, 32 << 10, 512 << 10, 8 << 20, 2)
+    found = depth_parts(depth, 768, 64, avx2)
+    assert len(found) == parts
+    assert [at for part in found for at in part] == list(range(depth))
+    assert all(fits_ahead(4 * len(part) * 16, avx2) for part in found)
+    assert all(part.start % 16 == 0 for part in found)
+    assert depth_parts(depth, 768, 1, avx2) == [range(depth)]  # one row reads without pause
+    assert depth_parts(depth, 768, None, avx2) == found
 
 
 def test_small_products_stay_serial() -> None:
