@@ -9,6 +9,7 @@ Time is that of reading keys and values once.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from tvm.tirx import Buffer, Expr, Stmt
 from tir_schedules.attention_nest import AttentionNest
 from tir_schedules.blocks import constant
 from tir_schedules.llvm.attention_mask import BlockMask
-from tir_schedules.llvm.loop_statements import f32, fill, i64, lanes_of, serial, when
+from tir_schedules.llvm.loop_statements import copy, f32, fill, i64, lanes_of, serial, when
 from tir_schedules.llvm.register_transpose import transposed
 from tir_schedules.llvm.vector_math import exp2_of_negative
 from tir_schedules.machine import Machine
@@ -78,7 +79,7 @@ class _Step:
         self.total = T.alloc_buffer((lanes,), "float32")
         self.best = T.alloc_buffer((1,), "float32")
         for at in range(0, self.size, lanes):
-            fill(self.q, lanes, lambda x, at=at: self.query(i64(at) + x), at=at)
+            fill(self.q, lanes, self.query_from(at), at=at)
         for at in range(0, self.width, lanes):
             fill(self.sums, lanes, lambda x: f32(0.0), at=at)
         fill(self.total, lanes, lambda x: f32(0.0))
@@ -91,11 +92,12 @@ class _Step:
                 self.visit()
         self.finish()
 
-    def query(self, d: Any) -> Expr:
-        """Return an element of the query, in the unit of the scores."""
+    def query_from(self, first: int) -> Callable[[Any], Expr]:
+        """Return the elements of the query from a column on, in the unit of the scores."""
         scale = self.nest.plain_scale
-        unit = 1.0 if scale is None else scale * _LOG2_E
-        return self.nest.query.at(self.b, self.h, self.i, i64(0), d) * f32(unit)
+        unit = f32(1.0 if scale is None else scale * _LOG2_E)
+        place = (self.b, self.h, self.i, i64(0))
+        return lambda x: self.nest.query.at(*place, i64(first) + x) * unit
 
     def visit(self) -> None:
         """State what one block of keys does to the query."""
@@ -175,12 +177,15 @@ class _Step:
         lanes = self.lanes
         held = [(at, T.alloc_buffer((lanes,), "float32")) for at in range(0, self.width, lanes)]
         for at, sums in held:
-            fill(sums, lanes, lambda x, at=at: self.sums[i64(at) + x] * shrink[i64(0)])
+            self.shrink_sums(sums, at, shrink)
         with serial(self.count) as j:
             for at, sums in held:
                 self.add_value(sums, j, at)
         for at, sums in held:
-            fill(self.sums, lanes, lambda x, sums=sums: sums[x], at=at)
+            copy(self.sums, sums, lanes, at=at)
+
+    def shrink_sums(self, sums: Buffer, at: int, shrink: Buffer) -> None:
+        fill(sums, self.lanes, lambda x: self.sums[i64(at) + x] * shrink[i64(0)])
 
     def add_value(self, sums: Buffer, j: Any, at: int) -> None:
         def value(x: Any) -> Expr:
