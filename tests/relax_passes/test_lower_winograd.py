@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 
 from relax_passes.assign_layout import assign_layout
 from relax_passes.lower_operators import lower_operators
@@ -56,6 +56,18 @@ def test_a_3x3_convolution_of_many_pixels_is_winograd() -> None:
 )
 def test_others_stay_direct_sums(sizes: dict[str, int]) -> None:
     assert _kernels(_lower(_convolution(**sizes), context())) == ["conv2d"]
+
+
+@pytest.mark.parametrize("size", [(28, 28), (9, 6)])
+def test_an_image_of_any_size_is_winograd(size: tuple[int, int]) -> None:
+    weight = weights(32, 32, 3, 3)
+    shape = (1, 32, tirx.Var("h", "int64"), tirx.Var("w", "int64"))
+    mod = module(shape, lambda bb, x: relax.op.nn.conv2d(x, weight, padding=1))
+    lowered = _lower(mod, context())
+    assert _kernels(lowered) == ["conv2d_winograd"]
+    image = np.random.default_rng(1).standard_normal((1, 32, *size)).astype("float32")
+    got, want = run(lowered, image), run(mod, image)
+    assert np.abs(got - want).max() <= 1e-5 * np.abs(want).max()
 
 
 def test_strict_precision_keeps_the_direct_sum() -> None:

@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
+from tir_schedules.blocks import constant
 from tir_schedules.llvm.conv_tile import ConvSizes
+from tir_schedules.llvm.register_tile import tile_count
 from tir_schedules.llvm.spatial_pad import Padding, out_extent, static
 from tir_schedules.llvm.winograd_matrices import TAPS, Matrix, winograd
 from tir_schedules.machine import Machine
@@ -24,7 +26,7 @@ from tir_schedules.questions import decide
 
 TAG = "winograd_conv2d"
 PATCH, ROWS, POINTS = "winograd_patch", "winograd_rows", "winograd_points"
-COLUMNS, PIXELS = "winograd_columns", "winograd_pixels"
+PRODUCTS, COLUMNS, PIXELS = "winograd_products", "winograd_columns", "winograd_pixels"
 
 
 def transform_weight(weight: np.ndarray, outputs: int) -> np.ndarray:
@@ -80,19 +82,22 @@ def winograd_conv2d(
     Returns:
         Tensor (N, Co/ob, OH, OW, ob).
     """
-    n, in_blocks, height, width, ib = (static(extent) for extent in data.shape)
+    n, _, height, width, _ = (static(extent) for extent in data.shape)
+    in_blocks, ib = (int(data.shape[axis]) for axis in (1, 4))
     size, _, out_blocks, _, _, ob = (int(extent) for extent in points.shape)
     m = size - TAPS + 1
     matrices = winograd(m)
     top, left, bottom, right = padding
     oh = out_extent(height, top, bottom, TAPS, 1, 1)
     ow = out_extent(width, left, right, TAPS, 1, 1)
-    across = -(-ow // m)
-    tiles = -(-oh // m) * across
-    tile = decide(product_sizes(n, in_blocks * ib, out_blocks, ob, tiles, m), machine)
+    down, across = (tile_count(extent, m) for extent in (oh, ow))
+    tiles = down * across
+    count = constant(tiles)
+    sizes = product_sizes(constant(n) or 1, in_blocks * ib, out_blocks, ob, count, m)
+    tile = decide(sizes, machine)
     unit = tile.pixels * tile.task_tiles
     # The tiles beyond the image see only zeros, and no result of theirs is read.
-    padded = -(-tiles // unit) * unit
+    padded = tile_count(tiles, unit) * unit
 
     def patch(b: Any, c: Any, t: Any, row: Any, col: Any, lane: Any) -> tirx.Expr:
         y = tirx.indexdiv(t, across) * m + row - top
@@ -100,26 +105,34 @@ def winograd_conv2d(
         inside = tirx.all(y >= 0, y < height, x >= 0, x < width)
         return tirx.if_then_else(inside, data[b, c, y, x, lane], tirx.const(0, data.dtype))
 
-    d = te.compute((n, in_blocks, padded, size, size, ib), patch, name=PATCH)
+    def shape(*extents: tirx.Expr | int) -> list[tirx.Expr | int]:
+        return [
+            tirx.const(e, "int64") if isinstance(e, int) and count is None else e for e in extents
+        ]
+
+    d = te.compute(shape(n, in_blocks, padded, size, size, ib), patch, name=PATCH)
     rows = te.compute(
         d.shape,
         lambda b, c, t, y, x, lane: _transform(matrices.data, y, lambda k: d(b, c, t, k, x, lane)),
         name=ROWS,
     )
     v = te.compute(
-        (size, size, n, in_blocks, padded, ib),
+        shape(size, size, n, in_blocks, padded, ib),
         lambda y, x, b, c, t, lane: _transform(
             matrices.data, x, lambda k: rows(b, c, t, y, k, lane)
         ),
         name=POINTS,
     )
-    ci, cb = te.reduce_axis((0, in_blocks), name="ci"), te.reduce_axis((0, ib), name="cb")
+    ci, cb = (
+        te.reduce_axis((0, extent), name=name)
+        for extent, name in zip(shape(in_blocks, ib), ("ci", "cb"), strict=True)
+    )
     products = te.compute(
-        (size, size, n, out_blocks, padded, ob),
+        shape(size, size, n, out_blocks, padded, ob),
         lambda y, x, b, c, t, lane: te.sum(
             v[y, x, b, ci, t, cb] * points[y, x, c, ci, cb, lane], axis=[ci, cb]
         ),
-        name="winograd_products",
+        name=PRODUCTS,
         attrs={
             "schedule_rule": TAG,
             "tile_blocks": tile.blocks,
@@ -128,7 +141,7 @@ def winograd_conv2d(
         },
     )
     columns = te.compute(
-        (n, out_blocks, tiles, m, size, ob),
+        shape(n, out_blocks, tiles, m, size, ob),
         lambda b, c, t, y, x, lane: _transform(
             matrices.results, y, lambda k: products(k, x, b, c, t, lane)
         ),
@@ -143,15 +156,18 @@ def winograd_conv2d(
             lambda k: columns(b, c, t, tirx.indexmod(y, m), k, lane),
         )
 
-    return te.compute((n, out_blocks, oh, ow, ob), pixel, name=PIXELS)
+    return te.compute(shape(n, out_blocks, oh, ow, ob), pixel, name=PIXELS)
 
 
 def product_sizes(
-    images: int, channels: int, blocks: int, lanes: int, tiles: int, outputs: int
+    images: int, channels: int, blocks: int, lanes: int, tiles: int | None, outputs: int
 ) -> ConvSizes:
-    """Return the sizes of the products at all points, each of which is a 1x1 convolution."""
+    """Return the sizes of the products at all points, each of which is a 1x1 convolution.
+
+    `tiles` is None where their number is symbolic.
+    """
     points = winograd(outputs).points ** 2
-    return ConvSizes(blocks, lanes, tiles, channels, 4 * channels * tiles, images * points)
+    return ConvSizes(blocks, lanes, tiles, channels, 4 * channels * (tiles or 0), images * points)
 
 
 def _transform(matrix: Matrix, line: tirx.Expr, value: Callable[[int], tirx.Expr]) -> tirx.Expr:
@@ -162,7 +178,7 @@ def _transform(matrix: Matrix, line: tirx.Expr, value: Callable[[int], tirx.Expr
 def _one_of(index: tirx.Expr, values: Sequence[tirx.Expr]) -> tirx.Expr:
     *others, chosen = values
     for at in reversed(range(len(others))):
-        chosen = tirx.Select(index.equal(at), others[at], chosen)
+        chosen = tirx.Select(index.equal(tirx.const(at, str(index.ty))), others[at], chosen)
     return chosen
 
 

@@ -16,6 +16,7 @@ from tir_schedules.blocks import (
     vectorize_lane,
     vectorize_wide,
 )
+from tir_schedules.llvm.one_tile import keep_one_tile
 from tir_schedules.llvm.prefetch_panel import insert_prefetches, mark_prefetch
 from tir_schedules.llvm.register_tile import (
     PARALLEL_FMAS,
@@ -23,7 +24,7 @@ from tir_schedules.llvm.register_tile import (
     finish_stages,
     unroll_channels,
 )
-from tir_schedules.llvm.winograd_conv2d import COLUMNS, PATCH, PIXELS, POINTS, ROWS, TAG
+from tir_schedules.llvm.winograd_conv2d import COLUMNS, PATCH, PIXELS, POINTS, PRODUCTS, ROWS, TAG
 from tir_schedules.llvm.winograd_matrices import TAPS
 from tir_schedules.machine import Machine
 from tir_schedules.rule import Rule
@@ -42,7 +43,21 @@ def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
     _products(sch, anchor, machine)
     _pixels(sch, last, size - TAPS + 1, machine)
     finish_stages(sch, machine)
-    return insert_prefetches(sch, anchor)
+    sch = insert_prefetches(sch, anchor)
+    *_, tiles, _ = sch.get(sch.get_sblock(POINTS)).writes[0].source.shape
+    return sch if constant(tiles) is not None else _keep_one_tile_each(sch)
+
+
+def _keep_one_tile_each(sch: s_tir.Schedule) -> s_tir.Schedule:
+    """Hold one tile of each kind, where the number of tiles is symbolic."""
+    notes = sch.get(sch.get_sblock(f"{PRODUCTS}_update")).annotations
+    register_tile = (int(notes["tile_blocks"]), int(notes["tile_pixels"]))
+    for name in (f"{PRODUCTS}_update", PATCH, ROWS, COLUMNS):
+        *_, rows, columns, lanes = sch.get(sch.get_sblock(name)).writes[0].source.shape
+        tile = register_tile if name.startswith(PRODUCTS) else (1, rows, columns)
+        held = (*([1] * (5 - len(tile))), *tile, lanes)
+        sch = keep_one_tile(sch, name, [int(extent) for extent in held])
+    return sch
 
 
 def _join_epilogue(sch: s_tir.Schedule) -> SBlockRV:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -10,7 +11,13 @@ import pytest
 from tvm import te, tirx, topi
 
 from tests.tir_schedules.llvm.blocked_images import block, block_kernel, convolve, rand
-from tests.tir_schedules.llvm.scheduled_kernel import AVX2, assert_runs, machine, run
+from tests.tir_schedules.llvm.scheduled_kernel import (
+    AVX2,
+    assert_runs,
+    machine,
+    run,
+)
+from tir_schedules.blocks import constant
 from tir_schedules.llvm.conv_algorithm import MAX_ERROR_GROWTH, choose_winograd
 from tir_schedules.llvm.winograd_conv2d import winograd_conv2d, winograd_weight
 from tir_schedules.llvm.winograd_matrices import winograd
@@ -89,6 +96,38 @@ def test_bias_residual_and_relu_join_the_pixels(outputs: int) -> None:
     assert_runs(func, RULE, inputs, [np.maximum(want + b + other, 0).astype("float32")])
     script = RULE.apply(func, machine(AVX2)).mod["main"].script()
     assert 'T.sblock("winograd_pixels")' not in script, "the pixels are no stage of their own"
+
+
+@OUTPUTS
+@pytest.mark.parametrize("size", [(1, 1), (4, 4), (7, 9), (30, 13)])
+@pytest.mark.parametrize("symbolic", ["h w", "n h w", "w"])
+def test_symbolic_images(outputs: int, size: tuple[int, int], symbolic: str) -> None:
+    names = symbolic.split()
+    sizes = {"n": 2, "h": size[0], "w": size[1]}
+    n, h, w = (tirx.Var(a, "int64") if a in names else sizes[a] for a in sizes)
+    held = [tirx.const(e, "int64") if isinstance(e, int) else e for e in (n, 2, h, w, LANES)]
+    x = te.placeholder(held, name="x")
+    u = _image_and_points((1, 16, 1, 1), 24, outputs)[1]
+    y = winograd_conv2d(x, u, machine(), padding=(1, 1, 1, 1))
+    data, weight = rand(2, 16, *size), rand(24, 16, 3, 3)
+    want = block(convolve(data, weight, (1, 1), (1, 1, 1, 1), (1, 1), 1), LANES)
+    func = te.create_prim_func([x, u, topi.nn.relu(y)])
+    inputs = [block(data, LANES), _points(weight, outputs)]
+    assert_runs(func, RULE, inputs, [np.maximum(want, 0).astype("float32")])
+
+
+def test_symbolic_images_have_buffers_of_one_tile() -> None:
+    """Only the points and the products of all tiles are of unknown size."""
+    h, w = tirx.Var("h", "int64"), tirx.Var("w", "int64")
+    x = te.placeholder((1, 4, h, w, LANES), name="x")
+    u = _image_and_points((1, 32, 1, 1), 32, 4)[1]
+    func = te.create_prim_func([x, u, winograd_conv2d(x, u, machine(AVX2), padding=(1, 1, 1, 1))])
+    sch = RULE.apply(func, machine(AVX2))
+    held = sch.get(sch.get_sblock("root")).alloc_buffers
+    unknown = [b.name for b in held if any(constant(extent) is None for extent in b.shape)]
+    assert sorted(unknown) == ["winograd_points", "winograd_products"]
+    sizes = {b.name: math.prod(int(e) for e in b.shape) for b in held if b.name not in unknown}
+    assert len(sizes) == 4 and max(sizes.values()) == 6 * 6 * LANES
 
 
 def test_two_readers_of_the_pixels() -> None:
