@@ -30,6 +30,20 @@ def test_blocks_of_another_size(channels: int, held: int, wanted: int, size: int
     )
 
 
+@pytest.mark.parametrize(("channels", "unit"), [(16, 8), (20, 8), (3, 16)])
+def test_blocks_of_a_unit_are_nc1hwc0(channels: int, unit: int) -> None:
+    """The layout as its own definition has it: channel c of a pixel is at (c // C0, c % C0)."""
+    image = normal(2, channels, 3, 5)
+    got = run(module(image.shape, lambda bb, x: LayoutTransforms(bb).block(x, unit).value), image)
+    want = np.zeros((2, -(-channels // unit), 3, 5, unit), "float32")
+    for channel in range(channels):
+        want[:, channel // unit, :, :, channel % unit] = image[:, channel]
+    assert got.shape == want.shape
+    for channel in range(channels):
+        at = (slice(None), channel // unit, slice(None), slice(None), channel % unit)
+        np.testing.assert_array_equal(got[at], want[at])
+
+
 @pytest.mark.parametrize("block", [4, 8, 20])
 def test_there_and_back(block: int) -> None:
     def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
