@@ -72,7 +72,8 @@ def describe_machine() -> dict[str, Any]:
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     def names(known: Sequence[str]) -> Any:
         def parse(text: str) -> list[str]:
-            chosen = [name for name in text.split(",") if name]
+            named = [name for name in text.split(",") if name]
+            chosen = [one for name in named for one in zoo.GROUPS.get(name, (name,))]
             for name in chosen:
                 if name not in known:
                     raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(known)}")
@@ -85,7 +86,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--models", type=names(zoo.names()), default=list(zoo.names()))
+    parser.add_argument(
+        "--models", type=names(zoo.names()), default=list(zoo.names()),
+        help=f"names of the zoo, or a group of them: {', '.join(zoo.GROUPS)}",
+    )  # fmt: skip
     parser.add_argument("--threads", type=counts, default=[1, 2])
     parser.add_argument("--peers", type=names(PEERS), default=["onnxruntime", "openvino"])
     parser.add_argument("--repeats", type=int, default=30, help="rounds of interleaved runs")

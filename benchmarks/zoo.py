@@ -44,11 +44,13 @@ def _image(size: int, channels: int = 3) -> Callable[[int], Example]:
     return make
 
 
-def _tokens(length: int, vocabulary: int, *, with_mask: bool) -> Callable[[int], Example]:
+def _tokens(
+    length: int, vocabulary: int, *, with_mask: bool, samples: int = 1
+) -> Callable[[int], Example]:
     import torch
 
     def make(batch: int) -> Example:
-        ids = torch.randint(0, vocabulary, (batch, length), generator=_generator())
+        ids = torch.randint(0, vocabulary, (batch * samples, length), generator=_generator())
         if not with_mask:
             return (ids,)
         return ids, torch.ones_like(ids), torch.zeros_like(ids)
@@ -168,6 +170,19 @@ def _catalogue() -> dict[str, ZooModel]:
             ("input_ids", "attention_mask", "token_type_ids"),
             "last_hidden_state",
         ),
+        **{
+            f"bert_base_{label}": ZooModel(
+                lambda: hf.BertModel(bert, add_pooling_layer=False),
+                tokens,
+                ("input_ids", "attention_mask", "token_type_ids"),
+                "last_hidden_state",
+            )
+            for label, tokens in {
+                "16": _tokens(16, bert.vocab_size, with_mask=True),
+                "384": _tokens(384, bert.vocab_size, with_mask=True),
+                "batch8": _tokens(128, bert.vocab_size, with_mask=True, samples=8),
+            }.items()
+        },
         "gpt2": ZooModel(
             lambda: hf.GPT2LMHeadModel(gpt2),
             _tokens(64, gpt2.vocab_size, with_mask=False),
@@ -208,11 +223,17 @@ BUILT = (
     "vit_b16",
     "swin_tiny",
     "bert_base",
+    "bert_base_16",
+    "bert_base_384",
+    "bert_base_batch8",
     "gpt2",
     "llama_small",
     "whisper_tiny_encoder",
     "segformer_b0",
 )
+
+# What `--models transformers` stands for.
+GROUPS = {"transformers": BUILT[BUILT.index("vit_b16") :]}
 
 # Trained files that ship inside PyPI packages: (package, path within it).
 TRAINED = {

@@ -228,3 +228,33 @@ def test_wide_panels_where_registers_hold_them(columns: int | None, width: int) 
     assert panel_width(columns, avx512) == width
     assert panel_width(columns, avx2) == 16
     assert rows_per_tile(None, width) * width // 16 + width // 16 < 32, "accumulators and weights"
+
+
+def _symbolic_gelu(columns: int) -> PrimFunc:
+    """Return a GELU of a product, a bias and a residual of a symbolic number of rows."""
+    rows, nr = te.var("n", "int64"), panel_width(columns, machine())
+    shapes = [(rows, 64), (-(-columns // nr), 64, nr), (columns,), (rows, columns)]
+    x, packed, bias, rest = (
+        te.placeholder(shape, name=name) for shape, name in zip(shapes, "xpbr", strict=True)
+    )
+    summed = topi.add(topi.add(matmul_packed(x, packed, columns), bias), rest)
+    return te.create_prim_func([x, packed, bias, rest, _gelu(summed)])
+
+
+@pytest.mark.parametrize("rows", [1, 5, 6, 13, 85])
+@pytest.mark.parametrize("columns", [48, 17])
+def test_a_symbolic_number_of_rows_with_a_long_epilogue(rows: int, columns: int) -> None:
+    """Rows past the end are computed as copies of the last one: nothing of them is stored."""
+    x, weight, bias = _rand(rows, 64), _rand(64, columns), _rand(columns)
+    rest = _rand(rows, columns)
+    inputs = [x, pack_weight(weight, machine()), bias, rest]
+    assert_runs(_symbolic_gelu(columns), RULE, inputs, [_np_gelu(x @ weight + bias + rest)])
+
+
+def test_conditions_on_rows_leave_the_sums_in_registers() -> None:
+    """Branches around the epilogue had made LLVM store and load sums at each step."""
+    asm = assembly(_symbolic_gelu(48), RULE)
+    block = hot_loop(asm, "vfmadd231ps")
+    hot = block[: next(at for at, line in enumerate(block) if line.startswith("j"))]
+    assert sum("vfmadd" in line for line in hot) == 48
+    assert not [line for line in hot if "ymm" in line and "(%rsp)" in line]
