@@ -22,6 +22,7 @@ from tir_schedules.blocks import (
     leaf_blocks,
     points,
     vectorize_lane,
+    vectorize_wide,
 )
 from tir_schedules.llvm.conv_tile import ConvSizes
 from tir_schedules.llvm.one_tile import keep_one_tile
@@ -32,7 +33,7 @@ from tir_schedules.llvm.register_tile import (
     tile_count,
     unroll_channels,
 )
-from tir_schedules.llvm.spatial_pad import Padding, out_extent, pad_border, static
+from tir_schedules.llvm.spatial_pad import PAD, Padding, out_extent, pad_border, static
 from tir_schedules.machine import Machine
 from tir_schedules.operand_view import OperandView
 from tir_schedules.questions import decide
@@ -94,6 +95,10 @@ def conv2d_nchwc(
         data = pad_border(data, padding, height + top + bottom, width + left + right)
     unit = tile.pixels * tile.task_tiles
     padded = tile_count(pixels, unit) * unit
+    # Tasks of all pixels and all output blocks of a group share no input: each adds its own border.
+    own_input = (
+        whole and out_blocks // groups == tile.blocks and count is not None and unit >= count
+    )
 
     ci = te.reduce_axis((0, group_blocks), name="ci")
     ky = te.reduce_axis((0, kh), name="ky")
@@ -131,6 +136,7 @@ def conv2d_nchwc(
             "tile_blocks": tile.blocks,
             "tile_pixels": tile.pixels,
             "task_tiles": tile.task_tiles,
+            "own_input": int(own_input),
         },
     )
     return te.compute(
@@ -193,6 +199,9 @@ def _tile(sch: s_tir.Schedule, anchor: SBlockRV, epilogue: SBlockRV, machine: Ma
     sch.reverse_compute_at(epilogue, tile)
     vectorize_lane(sch, epilogue, tile)
     for stage in leaf_blocks(sch):
+        if str(sch.get(stage).name_hint) == PAD and int(notes["own_input"]):
+            sch.compute_at(stage, task, preserve_unit_loops=True)
+            vectorize_wide(sch, sch.get_loops(stage)[-1])
         if str(sch.get(stage).name_hint) in (TOP, LEFT):
             sch.set_scope(stage, 0, "local")
             sch.compute_at(stage, tile)

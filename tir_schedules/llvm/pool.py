@@ -6,9 +6,16 @@ from tvm import s_tir, te, tirx
 from tvm.s_tir.schedule import SBlockRV
 from tvm.sym import Analyzer
 
-from tir_schedules.blocks import PARALLEL_WORK, extents, points, vectorize_lane, vectorize_wide
+from tir_schedules.blocks import (
+    PARALLEL_WORK,
+    extents,
+    leaf_blocks,
+    points,
+    vectorize_lane,
+    vectorize_wide,
+)
 from tir_schedules.llvm.register_tile import anchored_rule
-from tir_schedules.llvm.spatial_pad import Padding, static
+from tir_schedules.llvm.spatial_pad import PAD, Padding, pad_border, static
 from tir_schedules.machine import Machine
 
 TAG = "pool_nchwc"
@@ -98,16 +105,13 @@ def pool2d_nchwc(
     over_x = _reaches_out(width, left, ow, kw, sw, dw)
     neutral = _lowest(data.dtype) if kind == "max" else tirx.const(0, data.dtype)
 
+    if any((*over_y, *over_x)):
+        # Rows with their border are copied once a task, so that no tap tests where it is.
+        rows, columns = (oh - 1) * sh + (kh - 1) * dh + 1, (ow - 1) * sw + (kw - 1) * dw + 1
+        data = pad_border(data, padding, rows, columns, neutral)
+
     def window(n: tirx.Var, c: tirx.Var, y: tirx.Var, x: tirx.Var, b: tirx.Var) -> tirx.Expr:
-        row = y * sh + ky * dh - top
-        col = x * sw + kx * dw - left
-        inside = []
-        inside += [row >= 0] if over_y[0] else []
-        inside += [row < height] if over_y[1] else []
-        inside += [col >= 0] if over_x[0] else []
-        inside += [col < width] if over_x[1] else []
-        pixel = data[n, c, row, col, b]
-        value = tirx.if_then_else(tirx.all(*inside), pixel, neutral) if inside else pixel
+        value = data[n, c, y * sh + ky * dh, x * sw + kx * dw, b]
         return (_nan_max if kind == "max" else te.sum)(value, axis=[ky, kx])
 
     pooled = te.compute(
@@ -207,6 +211,10 @@ def _tile(sch: s_tir.Schedule, anchor: SBlockRV, epilogue: SBlockRV, machine: Ma
     vectorize_lane(sch, epilogue, x)
     init = sch.decompose_reduction(anchor, ky)
     vectorize_wide(sch, sch.get_loops(init)[-1])
+    for stage in leaf_blocks(sch):
+        if str(sch.get(stage).name_hint) == PAD:
+            sch.compute_at(stage, task, preserve_unit_loops=True)
+            vectorize_wide(sch, sch.get_loops(stage)[-1])
 
 
 RULE = anchored_rule("pool", TAG, _tile)

@@ -1,4 +1,4 @@
-"""The zero border of an image in NCHW[x]c layout, as a stage of its own."""
+"""The border of an image in NCHW[x]c layout, as a stage of its own."""
 
 from __future__ import annotations
 
@@ -13,17 +13,23 @@ Padding = tuple[int, int, int, int]
 
 
 def pad_border(
-    data: te.Tensor | OperandView, padding: Padding, height: tirx.Expr | int, width: tirx.Expr | int
+    data: te.Tensor | OperandView,
+    padding: Padding,
+    height: tirx.Expr | int,
+    width: tirx.Expr | int,
+    fill: tirx.Expr | None = None,
 ) -> te.Tensor:
-    """Return `data` (N, C/b, H, W, b) with zeros around, of the given height and width.
+    """Return `data` (N, C/b, H, W, b) with a border around, of the given height and width.
 
     Args:
         data: Image in blocked layout.
         padding: Border as (top, left, bottom, right); only top and left shift the image, what
-            `height` and `width` leave below and right of it is zero.
+            `height` and `width` leave below and right of it is border.
         height: Rows of the result.
         width: Columns of the result.
+        fill: What the border holds, zero by default.
     """
+    outside = tirx.const(0, data.dtype) if fill is None else fill
     top, left, bottom, right = padding
     rows, cols = data.shape[2], data.shape[3]
 
@@ -38,8 +44,7 @@ def pad_border(
         if not _same(width, cols + left):
             inside.append(x < cols + left)
         pixel = data[n, c, y - top, x - left, b]
-        zero = tirx.const(0, data.dtype)
-        return tirx.if_then_else(tirx.all(*inside), pixel, zero) if inside else pixel
+        return tirx.if_then_else(tirx.all(*inside), pixel, outside) if inside else pixel
 
     shape = (data.shape[0], data.shape[1], height, width, data.shape[4])
     return te.compute(shape, value, name=PAD)

@@ -51,6 +51,7 @@ def _image_and_kernel(
         ((1, 6, 5, 17), (14, 6, 1, 5), 3, 7, (1, 1), (0, 2, 0, 2), (1, 1), 1),
         ((1, 2, 4, 4), (2, 2, 2, 2), 1, 1, (1, 1), (0, 0, 0, 0), (1, 1), 1),
         ((1, 32, 6, 6), (32, 16, 3, 3), 8, 8, (1, 1), (1, 1, 1, 1), (1, 1), 2),
+        ((2, 24, 15, 13), (24, 8, 3, 3), 8, 8, (2, 2), (1, 1, 1, 1), (1, 1), 3),
         ((1, 8, 6, 6), (16, 2, 3, 3), 2, 4, (1, 1), (1, 1, 1, 1), (1, 1), 4),
         ((1, 8, 6, 6), (8, 2, 3, 3), 2, 8, (1, 1), (1, 1, 1, 1), (1, 1), 4),
         ((3, 64, 28, 28), (64, 64, 1, 1), 8, 8, (1, 1), (0, 0, 0, 0), (1, 1), 1),
@@ -72,6 +73,20 @@ def test_conv2d_equals_numpy(
     want = convolve(data, weight, strides, padding, dilation, groups)
     inputs = [block(data, ib), block_kernel(weight, ib, ob)]
     assert_runs(te.create_prim_func([x, w, y]), RULE, inputs, [block(want, ob).astype("float32")])
+
+
+def test_groups_add_the_border_of_their_own_channels() -> None:
+    """A border of one group's image lies in the cache, one of the whole image is read far away."""
+    x, w = _image_and_kernel((1, 48, 56, 56), (48, 8, 3, 3), 8, 8)
+    y = conv2d_nchwc(x, w, machine(AVX2), strides=(2, 2), padding=(1, 1, 1, 1), groups=6)
+    sch = RULE.apply(te.create_prim_func([x, w, y]), machine(AVX2))
+    tasks = {
+        str(sch.get(sch.get_loops(name)[0]).loop_var.name)
+        for name in ("pad_border", "conv2d_tiles_update")
+    }
+    copied = [int(sch.get(loop).extent) for loop in sch.get_loops("pad_border")]
+    assert len(tasks) == 1 and copied[0] == 6
+    assert np.prod(copied[1:]) == 57 * 57 * 8
 
 
 def test_group_block_wider_than_the_kernel_block() -> None:

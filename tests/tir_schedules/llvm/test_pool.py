@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tvm import te, topi
+from tvm import te, tirx, topi
 
 from tests.tir_schedules.llvm.blocked_images import block, pool, rand
 from tests.tir_schedules.llvm.scheduled_kernel import AVX2, assembly, assert_runs, hot_loop, machine
@@ -85,6 +85,32 @@ def test_global_average_with_an_epilogue(image: tuple[int, ...]) -> None:
     want = np.maximum(block(data.astype("float64").mean((2, 3), keepdims=True), size), 0)
     func = te.create_prim_func([x, topi.nn.relu(global_avg_pool_nchwc(x))])
     assert_runs(func, RULE, [block(data, size)], [want.astype("float32")])
+
+
+@pytest.mark.parametrize("kind", ["max", "avg"])
+@pytest.mark.parametrize(("size", "stride"), [((5, 9), 2), ((1, 1), 1), ((12, 4), 1)])
+def test_symbolic_images(kind: str, size: tuple[int, int], stride: int) -> None:
+    h, w = tirx.Var("h", "int64"), tirx.Var("w", "int64")
+    x = te.placeholder((1, 2, h, w, 8), name="x")
+    y = topi.nn.relu(pool2d_nchwc(topi.exp(x), kind, (3, 3), (stride, stride), (1, 1, 1, 1)))
+    data = rand(1, 16, *size)
+    window = {"kernel": (3, 3), "strides": (stride, stride), "padding": (1,) * 4}
+    out = tuple((extent - 1) // stride + 1 for extent in size)
+    fill, mean = (-np.inf, np.max) if kind == "max" else (np.nan, np.nanmean)
+    want = pool(mean, np.exp(data), out, fill=fill, dilation=(1, 1), **window)
+    func = te.create_prim_func([x, y])
+    assert_runs(func, RULE, [block(data, 8)], [block(want, 8).astype("float32")])
+
+
+def test_a_border_is_added_to_rows_and_tested_by_no_tap() -> None:
+    """ResNet's first pool: with a test at each tap it took 2.4 times as long."""
+    x = te.placeholder((1, 8, 112, 112, 8), name="x")
+    y = pool2d_nchwc(x, "max", (3, 3), (2, 2), (1, 1, 1, 1))
+    sch = RULE.apply(te.create_prim_func([x, y]), machine(AVX2))
+    copied = [int(sch.get(loop).extent) for loop in sch.get_loops("pad_border")]
+    assert np.prod(copied[1:]) == 3 * 113 * 8
+    body = sch.get(sch.get_sblock("max_pool_tiles_update")).body
+    assert "if_then_else" not in str(body)
 
 
 def test_max_is_a_vector_compare_and_blend() -> None:
