@@ -102,6 +102,9 @@ extern "C" __global__ void barrier_of_one_warp(const float* x, float* y) {
 extern "C" __global__ void read_past_the_end(const float* x, float* y) {
   y[threadIdx.x] = x[threadIdx.x + 1];
 }
+extern "C" __global__ void read_far_away(const float* x, float* y) {
+  y[threadIdx.x] = x[threadIdx.x + (1 << 23)];
+}
 extern "C" __global__ void read_unwritten(const float* x, float* y) {
   __shared__ float s[65];
   s[threadIdx.x] = x[threadIdx.x];

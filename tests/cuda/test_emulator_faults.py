@@ -42,6 +42,7 @@ FAULTS = {
     "barrier_of_one_warp": "after some threads returned",
     "barriers_apart": "different __syncthreads",
     "read_past_the_end": "a read outside a buffer",
+    "read_far_away": "a read outside a buffer",
     "read_unwritten": "never written",
     "never_waits": "copy in flight",
     "ring_without_wait": "copy in flight",

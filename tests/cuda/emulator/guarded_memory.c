@@ -1,5 +1,6 @@
-// Each buffer is a mapping of its own between two inaccessible pages. It ends at the second one, up
-// to an alignment of 256 bytes; the slack in between is checked when the buffer is freed.
+// Each buffer lies between two inaccessible margins, so wide that an index that is far out of range
+// meets no other buffer. It ends at the second one, up to an alignment of 256 bytes; the slack in
+// between is checked when the buffer is freed.
 #define _GNU_SOURCE
 #include "guarded_memory.h"
 
@@ -7,6 +8,7 @@
 #include <sys/mman.h>
 
 #define PAGE ((size_t)4096)
+#define MARGIN ((size_t)64 << 20)  // addresses only: no memory is behind them
 #define POISON 0xFF
 #define MOST 65536
 
@@ -23,20 +25,20 @@ static size_t used;
 void* emulator_allocate(size_t bytes) {
   size_t body = ((bytes ? bytes : 1) + PAGE - 1) / PAGE * PAGE;
   if (allocation_count == MOST) return NULL;
-  char* base = mmap(0, body + 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  size_t mapped = body + 2 * MARGIN;
+  char* base = mmap(0, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == MAP_FAILED) return NULL;
-  mprotect(base, PAGE, PROT_NONE);
-  mprotect(base + PAGE + body, PAGE, PROT_NONE);
-  memset(base + PAGE, POISON, body);
+  if (mprotect(base + MARGIN, body, PROT_READ | PROT_WRITE)) return munmap(base, mapped), NULL;
+  memset(base + MARGIN, POISON, body);
   size_t offset = (body - bytes) & ~(size_t)255;
-  Allocation made = {base, body + 2 * PAGE, base + PAGE + offset, bytes};
+  Allocation made = {base, mapped, base + MARGIN + offset, bytes};
   allocations[allocation_count++] = made;
   used += bytes;
   return made.user;
 }
 
 static int slack_was_written(const Allocation* a) {
-  for (char* p = a->user + a->bytes; p < a->mapping + a->mapped - PAGE; p++)
+  for (char* p = a->user + a->bytes; p < a->mapping + a->mapped - MARGIN; p++)
     if (*(unsigned char*)p != POISON) return 1;
   return 0;
 }
@@ -55,7 +57,7 @@ int emulator_free(void* buffer) {
 
 size_t emulator_allocated(void) { return used; }
 
-// Finds the mapping that holds an address, guard pages included; tells where its buffer lies.
+// Finds the mapping that holds an address, margins included; tells where its buffer lies.
 int emulator_find_allocation(const void* address, const char** start, size_t* bytes) {
   const char* p = address;
   for (int i = 0; i < allocation_count; i++) {
