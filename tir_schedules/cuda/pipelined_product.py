@@ -138,7 +138,7 @@ class PipelinedProduct:
             if stage < self.trips:
                 self._fetch(stage, stage)
             T.evaluate(T.ptx["cp.async.commit_group"]())
-        # Unrolled by nvcc, a short loop keeps the addresses of all its trips in registers: it spills.
+        # Unrolled by nvcc, a short loop keeps the addresses of all its trips alive: it spills.
         with T.serial(0, self.trips, unroll=False) as trip:
             T.evaluate(T.ptx["cp.async.wait_group"](stages - 2))
             T.evaluate(T.tvm_storage_sync("shared"))
