@@ -69,6 +69,8 @@ KERNELS: dict[str, Kernel] = {
         "contraction",
     ),
 }
+# Rules that would take the kernels of others.
+BEFORE = {"row_kernel": ["register_rows"], "contraction": ["cuda_core_matmul"]}
 MODELS = ("bert_layer", "bert_layer_float16", "residual_block", "residual_block_float16")
 
 
@@ -90,9 +92,7 @@ def run_kernels() -> None:
     functions = {}
     for name, (emit, _, shapes, rule) in KERNELS.items():
         func = fused_function(lambda *x: emit(relax.op, *x), shapes)  # noqa: B023
-        # Rows this short would stay in registers.
-        without = ["register_rows"] if rule == "row_kernel" else []
-        scheduled = schedule_func(func, SM_80, without=without)
+        scheduled = schedule_func(func, SM_80, without=BEFORE.get(rule, ()))
         assert scheduled.rule == rule, (name, scheduled.declined)
         functions[name] = scheduled.func.with_attr("global_symbol", name)
     module = tvm.compile(tvm.IRModule(functions), target=SM_80)

@@ -21,6 +21,7 @@ SMALL = LaneTile(32, 64, 16, 16, 32)  # two by two warps, lanes of 4 x 4 sums
 CASES = {
     "whole_tiles": matmul(64, 64, 32, dtype="float32"),
     "ragged": matmul(37, 68, 20, dtype="float32"),
+    "rows_that_begin_anywhere": matmul(40, 45, 50, dtype="float32"),
     "transposed": matmul(40, 45, 12, dtype="float32", transposed="b"),
     "transposed_left": matmul(36, 64, 24, dtype="float32", transposed="a", epilogue=False),
     "convolution": convolution(7, 8, 36, 3, stride=2, dtype="float32"),

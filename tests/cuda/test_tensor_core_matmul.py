@@ -25,6 +25,9 @@ CASES = {
     "whole_tiles": (matmul(64, 64, 128), WIDE),
     "ragged": (matmul(37, 72, 40), SMALL),
     "odd_columns": (matmul(33, 45, 48, transposed="b"), SMALL),
+    "rows_that_begin_anywhere": (matmul(40, 45, 50), SMALL),
+    "rows_that_begin_at_4_bytes": (matmul(40, 46, 38), SMALL),
+    "three_channels": (convolution(7, 3, 21, 3), SMALL),
     "transposed_bfloat16": (matmul(40, 64, 72, transposed="ab", dtype="bfloat16"), SMALL),
     "batch_of_any_rows": (matmul(45, 40, 24, batch=2, epilogue=False, symbolic=True), SMALL),
     "strided_convolution": (convolution(7, 16, 40, 3, stride=2), SMALL),
@@ -130,7 +133,6 @@ def test_others_are_declined_with_a_reason() -> None:
         return dict(result.declined)[RULE]
 
     assert "float32" in reason(matmul(64, 64, 64, dtype="float32", epilogue=False))
-    assert "chunks" in reason(matmul(64, 45, 64))  # rows of B begin anywhere
     assert "sm_80" in reason(matmul(64, 64, 64), "sm_75")
 
 

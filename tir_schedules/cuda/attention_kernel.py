@@ -179,8 +179,7 @@ class AttentionKernel:
 
     def _fill(self, tile: SharedTile, base: Any, outer: Any, step: Any, limits: Any) -> None:
         where = (self.head, outer, step)
-        fill = tile.fill if tile.lies_in_chunks() else tile.fill_by_elements
-        fill(self.shared, base, where, limits, self.thread, self.tile.threads)
+        tile.fill(self.shared, base, where, limits, self.thread, self.tile.threads)
 
     def _visit(self, at: Any) -> None:
         """Emit what a block of keys does to the sums."""

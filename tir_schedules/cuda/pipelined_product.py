@@ -21,7 +21,7 @@ from tvm.tirx.script import builder as T
 
 from tir_schedules.blocks import constant, new_schedule
 from tir_schedules.cuda.matrix_product import find_contraction
-from tir_schedules.cuda.product_operands import Product, read_product
+from tir_schedules.cuda.product_operands import Operand, Product, read_product
 from tir_schedules.cuda.shared_tile import SharedTile
 from tir_schedules.cuda.tile_choice import Tile, choose_tile
 from tir_schedules.cuda.written_kernel import write_kernel
@@ -85,12 +85,10 @@ class PipelinedProduct:
         self.right = self._shared_tile(product.right, tile.columns)
         self.trips = -(-product.steps // tile.depth)
 
-    def _shared_tile(self, operand: Any, outer: int) -> SharedTile:
-        for along_steps in (True, False):
-            tile = SharedTile(operand, outer, self.tile.depth, along_steps)
-            if operand.contiguous(along_steps, tile.chunk):
-                return tile
-        raise Decline("an operand does not lie in chunks of 16 bytes")
+    def _shared_tile(self, operand: Operand, outer: int) -> SharedTile:
+        """Return an operand's tile in the order that it is fetched in with the fewest copies."""
+        orders = [SharedTile(operand, outer, self.tile.depth, along) for along in (True, False)]
+        return max(orders, key=lambda tile: tile.piece or tile.are_neighbours / 2)
 
     def write(self, func: PrimFunc) -> PrimFunc:
         """Return the kernel with the parameters of `func`."""

@@ -40,8 +40,14 @@ class Operand:
     dtype: str
     locate: Callable[[Expr, Expr, Expr], tuple[TensorLoad, Expr | None]]
 
-    def contiguous(self, along_steps: bool, count: int) -> bool:
-        """Tell whether aligned groups of `count` neighbours lie side by side, all or none zero."""
+    def contiguous(self, along_steps: bool, count: int, *, aligned: bool = True) -> bool:
+        """Tell whether groups of `count` neighbours lie side by side, all or none zero.
+
+        Args:
+            along_steps: Whether neighbours differ in their step, else in their outer index.
+            count: How many they are.
+            aligned: Whether they must begin at a multiple of `count`.
+        """
         group, other = tirx.Var("g", "int64"), tirx.Var("o", "int64")
         batch = tirx.Var("b", "int64")
 
@@ -55,7 +61,7 @@ class Operand:
         analyzer = tvm.sym.Analyzer()
         for var in (group, other, batch):
             analyzer.bind(var, tvm.ir.Range(0, 1 << 24))
-        if not analyzer.can_prove_equal(tirx.floormod(first, count), 0):
+        if aligned and not analyzer.can_prove_equal(tirx.floormod(first, count), 0):
             return False
         for offset in range(1, count):
             position, condition = at(offset)

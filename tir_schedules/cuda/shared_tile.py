@@ -7,11 +7,14 @@ permuted by an exclusive or with the row's number (the swizzle of CUTLASS's `Swi
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tvm
 from tvm import tirx
+from tvm.ir import TensorLoad
 from tvm.tirx import Expr
 from tvm.tirx.script import builder as T
 
@@ -66,6 +69,22 @@ class SharedTile:
         """Return the address of a chunk of a tile that begins at byte `base` of shared memory."""
         return memory.ptr_to([base + swizzled(row, chunk, self.chunks) * CHUNK_BYTES])
 
+    @functools.cached_property
+    def piece(self) -> int:
+        """How many elements of a chunk an asynchronous copy takes at a time, 0 if it takes none.
+
+        So many neighbours in the tile are neighbours in the tensor, aligned as a copy of 16, 8 or
+        4 bytes wants them.
+        """
+        size = tvm.DataType(self.operand.dtype).itemsize
+        counts = [copied // size for copied in (16, 8, 4)]
+        return next((n for n in counts if self.operand.contiguous(self.along_steps, n)), 0)
+
+    @property
+    def are_neighbours(self) -> bool:
+        """Whether neighbours in the tile are neighbours in the tensor, wherever they begin."""
+        return self.operand.contiguous(self.along_steps, self.chunk, aligned=False)
+
     def fill(
         self,
         memory: Any,
@@ -76,6 +95,8 @@ class SharedTile:
         threads: int,
     ) -> None:
         """Emit the copies by which all threads of a block fetch the tile.
+
+        They are asynchronous, unless the elements can only be loaded one by one.
 
         Args:
             memory: The shared buffer, of bytes.
@@ -89,45 +110,54 @@ class SharedTile:
         Raises:
             ValueError: If the chunks cannot be shared out evenly.
         """
-        trips, left = divmod(self.bytes // CHUNK_BYTES, threads)
+        unit = self.piece or self.chunk  # elements that a thread fetches at a time
+        trips, left = divmod(self.outer * self.depth // unit, threads)
         if left:
-            raise ValueError("the chunks of a tile are no multiple of the threads")
-        for at in range(trips):
-            row, chunk, ((outer, step), *_) = self._places(where, thread + at * threads)
-            load, condition = self._locate(where[0], outer, step, limits)
-            target = self.address(memory, base, row, chunk)
-            source = load.source.ptr_to(list(load.indices))
-            copy = T.ptx["cp.async.cg.shared.global.L2::128B"]
-            if condition is None:
-                T.evaluate(copy(target, source, CHUNK_BYTES))
-            else:
-                size = tirx.Select(condition, tirx.const(16, "uint32"), tirx.const(0, "uint32"))
-                T.evaluate(copy(target, source, CHUNK_BYTES, size))
+            raise ValueError("the elements of a tile are no multiple of the threads'")
 
-    def lies_in_chunks(self) -> bool:
-        """Tell whether the chunks lie in the tensor as they do in the tile."""
-        return self.operand.contiguous(self.along_steps, self.chunk)
+        def fetch(at: Any, values: Any = None) -> None:
+            row, column, places = self._places(where, thread + at * threads, unit)
+            elements = [self._locate(where[0], *place, limits) for place in places]
+            chunk, within = tirx.floordiv(column, self.chunk), tirx.floormod(column, self.chunk)
+            if values is not None:
+                self._load_elements(values, elements)
+                self._store_chunk(values, self.address(memory, base, row, chunk))
+                return
+            start = base if unit == self.chunk else base + within * (CHUNK_BYTES // self.chunk)
+            self._copy(self.address(memory, start, row, chunk), *elements[0])
 
-    def fill_by_elements(
-        self,
-        memory: Any,
-        base: Expr,
-        where: tuple[Expr, Expr, Expr],
-        limits: tuple[Expr | int, Expr | int] | None,
-        thread: Expr,
-        threads: int,
+        if unit == self.piece == self.chunk:
+            for at in range(trips):
+                fetch(at)
+            return
+        # Not unrolled: there are many, and each has an address of its own.
+        values = None if self.piece else T.alloc_buffer((unit,), "float32", scope="local")
+        with T.serial(0, trips, unroll=False) as at:
+            fetch(at, values)
+
+    def _copy(self, target: Expr, load: TensorLoad, condition: Expr | None) -> None:
+        """Emit the copy of neighbours that begin with an element, or zeros unless `condition`."""
+        size = self.piece * CHUNK_BYTES // self.chunk
+        past_l1 = "cg" if size == CHUNK_BYTES else "ca"  # shorter ones go through the L1 cache
+        copy = T.ptx[f"cp.async.{past_l1}.shared.global.L2::128B"]
+        source = load.source.ptr_to(list(load.indices))
+        if condition is None:
+            T.evaluate(copy(target, source, size))
+        else:
+            zero = tirx.const(0, "uint32")
+            T.evaluate(
+                copy(target, source, size, tirx.Select(condition, tirx.const(size, "uint32"), zero))
+            )
+
+    def _load_elements(
+        self, values: Any, elements: Sequence[tuple[TensorLoad, Expr | None]]
     ) -> None:
-        """Emit the same as `fill` where chunks do not lie in the tensor: element by element."""
-        values = T.alloc_buffer((self.chunk,), "float32", scope="local")
-        with T.serial(0, self.bytes // CHUNK_BYTES // threads) as at:
-            row, chunk, places = self._places(where, thread + at * threads)
-            for number, (outer, step) in enumerate(places):
-                load, condition = self._locate(where[0], outer, step, limits)
-                value = tirx.Cast("float32", load) if load.ty.dtype != "float32" else load
-                if condition is not None:
-                    value = tirx.if_then_else(condition, value, tirx.const(0, "float32"))
-                T.buffer_store(values, value, [number])
-            self._store_chunk(values, self.address(memory, base, row, chunk))
+        """Emit the loads of a chunk's elements, in float32."""
+        for number, (load, condition) in enumerate(elements):
+            value = tirx.Cast("float32", load) if load.ty.dtype != "float32" else load
+            if condition is not None:
+                value = tirx.if_then_else(condition, value, tirx.const(0, "float32"))
+            T.buffer_store(values, value, [number])
 
     def _locate(
         self,
@@ -135,7 +165,7 @@ class SharedTile:
         outer: Expr,
         step: Expr,
         limits: tuple[Expr | int, Expr | int] | None,
-    ) -> tuple[Any, Expr | None]:
+    ) -> tuple[TensorLoad, Expr | None]:
         """Return where an element is read, and under which condition it is not zero, if any."""
         load, condition = self.operand.locate(batch, outer, step)
         if limits is None:
@@ -144,13 +174,14 @@ class SharedTile:
         return load, inside if condition is None else tirx.all(inside, condition)
 
     def _places(
-        self, where: tuple[Expr, Expr, Expr], number: Expr
+        self, where: tuple[Expr, Expr, Expr], number: Expr, unit: int
     ) -> tuple[Expr, Expr, list[tuple[Expr, Expr]]]:
-        """Return a chunk's row and place in it, and the outer index and step of each element."""
-        row, chunk = tirx.floordiv(number, self.chunks), tirx.floormod(number, self.chunks)
-        along = [chunk * self.chunk + at for at in range(self.chunk)]
+        """Return a unit's row and first column, and the outer index and step of each element."""
+        units = (self.depth if self.along_steps else self.outer) // unit
+        row, column = tirx.floordiv(number, units), tirx.floormod(number, units) * unit
+        along = [column + at for at in range(unit)]
         pairs = [(row, at) if self.along_steps else (at, row) for at in along]
-        return row, chunk, [(where[1] + outer, where[2] + step) for outer, step in pairs]
+        return row, column, [(where[1] + outer, where[2] + step) for outer, step in pairs]
 
     def _store_chunk(self, values: Any, address: Expr) -> None:
         """Emit the store of a chunk whose elements are given in float32."""
