@@ -55,7 +55,7 @@ class Operand:
             inner = group * count + offset
             outer, step = (other, inner) if along_steps else (inner, other)
             load, condition = self.locate(batch, outer, step)
-            return _flat(load), condition
+            return flat_position(load), condition
 
         first, zero_unless = at(0)
         analyzer = tvm.sym.Analyzer()
@@ -203,7 +203,7 @@ def _stores(sch: s_tir.Schedule, product: MatrixProduct, plan: Contraction) -> A
     return stores
 
 
-def _flat(load: TensorLoad) -> Expr:
+def flat_position(load: TensorLoad) -> Expr:
     """Return the position of an element in its tensor."""
     position: Expr = tirx.IntImm("int64", 0)
     for index, size in zip(load.indices, load.source.shape, strict=True):

@@ -14,13 +14,13 @@ from typing import Any
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import TensorLoad
-from tvm.script.ir_builder import IRBuilder
 from tvm.tirx import Expr, PrimFunc
 from tvm.tirx.script import builder as T
 
 from tir_schedules.blocks import constant, inline_spatial, new_schedule
 from tir_schedules.cuda.row_plan import Combine, RowPlan, RowStep, read_rows
 from tir_schedules.cuda.threads import VECTOR, WARP
+from tir_schedules.cuda.written_kernel import cast, write_kernel
 from tir_schedules.machine import Machine
 from tir_schedules.rule import Decline, Rule
 from tir_schedules.variables import substitute, uses
@@ -43,12 +43,7 @@ def _apply(func: PrimFunc, machine: Machine) -> PrimFunc:
         warps *= 2
     if warps > 32:
         raise Decline("a row does not fit in the registers of a block")
-    kernel = _RowKernel(plan, warps)
-    with IRBuilder() as ib:
-        with T.prim_func(s_tir=True):
-            T.func_name("main")
-            kernel.emit()
-    return PrimFunc(func.params, ib.get().body, func.ret_type, func.attrs)
+    return write_kernel(func, _RowKernel(plan, warps).emit)
 
 
 @dataclass(frozen=True)
@@ -164,11 +159,11 @@ class _RowKernel:
         dtype = str(step.buffer.dtype)
         inner = "float32" if dtype in ("float16", "bfloat16") else dtype
         total = T.alloc_buffer((1,), inner, scope="local")
-        T.buffer_store(total, _cast(step.first, inner), [0])
+        T.buffer_store(total, cast(step.first, inner), [0])
 
         def take(trip: int) -> None:
             for at in range(self.vector):
-                value = _cast(self._at(step.value, trip, at), inner)
+                value = cast(self._at(step.value, trip, at), inner)
                 T.buffer_store(total, combine(total[0], value), [0])
 
         self._each_unit(take)
@@ -180,7 +175,7 @@ class _RowKernel:
             T.buffer_store(total, combine(total[0], other[0]), [0])
         if self.warps > 1:
             self._combine_warps(combine, total, inner)
-        result = _cast(total[0], dtype)
+        result = cast(total[0], dtype)
         self.totals.append((step.buffer, result))
         if step.stored:
             self._store_of_row(step, result)
@@ -221,10 +216,6 @@ def _loads_of_reductions(plan: RowPlan) -> list[TensorLoad]:
                 continue
             found.setdefault(tvm_ffi.StructuralKey(load), load)
     return list(found.values())
-
-
-def _cast(value: Any, dtype: str) -> Any:
-    return value if str(value.ty.dtype) == dtype else tirx.Cast(dtype, value)
 
 
 RULE = Rule("register_rows", _apply, kinds=("cuda",))

@@ -95,8 +95,8 @@ class _Shape:
         for extent in self.kept:
             self.rows = self.rows * extent
         self.y, self.x = tirx.Var("y", "int64"), tirx.Var("x", "int64")
-        self.of_row = _unravel(self.y, self.kept)
-        self.within = _unravel(self.x, self.reduced)
+        self.of_row = unravel(self.y, self.kept)
+        self.within = unravel(self.x, self.reduced)
 
     def places(self, axes: Sequence[Any]) -> tuple[dict[tirx.Var, Expr], bool]:
         """Return where each axis of a block is in terms of y and x, and whether x is among them.
@@ -123,7 +123,7 @@ def _long(axes: Any) -> list[Expr]:
     return [axis.dom.extent for axis in axes if constant(axis.dom.extent) != 1]
 
 
-def _unravel(index: Expr, extents: Sequence[Expr]) -> list[Expr]:
+def unravel(index: Expr, extents: Sequence[Expr]) -> list[Expr]:
     """Return the indices of axes of the given extents, row-major."""
     found: list[Expr] = []
     for at in range(len(extents) - 1, -1, -1):
@@ -148,13 +148,13 @@ def _step(sch: s_tir.Schedule, block: SBlockRV, shape: _Shape) -> RowStep:
     if not is_reduction(sch, block):
         value = substitute(store.value, mapping)
         return RowStep(store.buffer, indices, value, across, stored)
-    combine, value = _combination(store)
+    combine, value = combination(store)
     first = stmt.init.value
     value = substitute(value, mapping)
     return RowStep(store.buffer, indices, value, True, stored, first, combine)
 
 
-def _combination(store: tirx.BufferStore) -> tuple[Combine, Expr]:
+def combination(store: tirx.BufferStore) -> tuple[Combine, Expr]:
     """Return how a reduction takes in a value, and the value."""
     combine = _COMBINES.get(type(store.value))
     if combine is not None:

@@ -17,6 +17,7 @@ def cuda_rules() -> list[Rule]:
         register_rows,
         row_kernel,
         tensor_core_matmul,
+        window,
     )
 
     return [
@@ -25,8 +26,9 @@ def cuda_rules() -> list[Rule]:
         tensor_core_matmul.RULE,  # products and convolutions of 16-bit floats
         cuda_core_matmul.RULE,  # those of float32
         contraction.RULE,  # matrix products and convolutions as tiles in shared memory
+        window.RULE,  # pooling and depthwise convolution of channels that lie side by side
         register_rows.RULE,  # softmax, norms, long reductions whose rows fit in registers
         row_kernel.RULE,  # those with longer rows: one block of threads a row
-        reduction.RULE,  # pooling, depthwise convolution, short reductions: one thread a result
+        reduction.RULE,  # other pooling, short reductions: one thread a result
         fallback.RULE,
     ]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx import PrimFunc
 from tvm.tirx.script import builder as T
@@ -16,3 +18,8 @@ def write_kernel(func: PrimFunc, emit: Callable[[], None]) -> PrimFunc:
             T.func_name("main")
             emit()
     return PrimFunc(func.params, ib.get().body, func.ret_type, func.attrs)
+
+
+def cast(value: Any, dtype: str) -> Any:
+    """Return a value in a type, itself where it has it."""
+    return value if str(value.ty.dtype) == dtype else tirx.Cast(dtype, value)
