@@ -19,7 +19,7 @@ from relax_passes.layout.demand import (
 from relax_passes.layout.lanes import Lanes, fill_up
 from relax_passes.layout.obstacles import convolution_obstacle, transpose_obstacle
 
-# An image of so few channels is read in NCHW: each element is loaded alone in either layout.
+# An image of so few channels is read in NCHW: each element is fetched alone in either layout.
 FEW_CHANNELS = 4
 # What a product with a permuted register costs: one permutation serves about two and a half.
 _PERMUTED = 1.4
@@ -43,6 +43,9 @@ def convolution_demand(call: tvm.ir.Call, lanes: Lanes, fma_units: int) -> Deman
 
     if is_depthwise(call):
         return Demand(costs(lanes.blocks(out)), operands([data], same_layout))
+    if groups > 1 and lanes.one_block:
+        whole = groups * per_group
+        return Demand(costs([out]), operands([data], lambda have, _: have == whole))
     if groups > 1:
         found = costs([lanes.choose_even(out // groups)])
         if has_groups_in_lanes(call, lanes.count, lanes):
@@ -56,7 +59,7 @@ def convolution_demand(call: tvm.ir.Call, lanes: Lanes, fma_units: int) -> Deman
 
     def takes(have: int, _: int) -> bool:
         if have == PLAIN:
-            return per_group <= FEW_CHANNELS and not lanes.one_block
+            return per_group <= FEW_CHANNELS
         return sums_over_blocks_of(have, call, lanes)
 
     short = [b for b in lanes.blocks(out) if not lanes.is_channels_last(b)]

@@ -12,18 +12,11 @@ from relax_passes.lowering.rule import dtype_of, static_shape
 
 def convolution_obstacle(call: tvm.ir.Call, lanes: Lanes) -> str | None:
     """Return why a convolution stays in NCHW, None if it can be computed in blocks."""
-    obstacle = _obstacle(call, "OIHW", lanes) or _empty_kernel(call)
-    if obstacle is None and lanes.one_block:
-        groups, (out, per_group, *_) = int(call.attrs.groups), static_shape(call.args[1]) or ()
-        if groups > 1 and not (per_group == 1 and out == groups):
-            return "its groups have several channels each"
-    return obstacle
+    return _obstacle(call, "OIHW", lanes) or _empty_kernel(call)
 
 
 def transpose_obstacle(call: tvm.ir.Call, lanes: Lanes) -> str | None:
     """Return why a transposed convolution cannot be one ordinary convolution, None if it can."""
-    if lanes.one_block:
-        return "its phases are blocks of their own"
     obstacle = _obstacle(call, "IOHW", lanes)
     if obstacle is not None:
         return obstacle

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import tvm
 from tvm import relax
@@ -14,6 +15,7 @@ from relax_passes.analysis.pointwise import BINARY, UNARY
 from relax_passes.constant_values import array_of, constant_from
 from relax_passes.layout.blocked import Blocked, dims_of
 from relax_passes.layout.convolution_demands import (
+    FEW_CHANNELS,
     has_groups_in_lanes,
     is_depthwise,
     sums_over_blocks_of,
@@ -74,6 +76,8 @@ class BlockedOperators:
         return self._rules[call.op.name](call, block)
 
     def _conv2d(self, call: tvm.ir.Call, block: int) -> relax.Expr:
+        if self._lanes.one_block:
+            return self._convolve_pixels(call, block)
         data, weight = call.args
         attrs = call.attrs
         groups, per_group = int(attrs.groups), int(dims_of(weight)[1])
@@ -92,9 +96,6 @@ class BlockedOperators:
             in_block = kernel_in = self._block_of(data, call)
         x = self._versions.of(data, in_block)
         self.convolutions += 1
-        if self._lanes.one_block:
-            kernel_in = 1 if is_depthwise(call) else in_block
-            return self._convolve_rows(call, x, kernel_in, block, groups)
         return relax.op.nn.conv2d(
             x.value,
             self._weights.kernel(self._plain(weight), kernel_in, kernel_block),
@@ -107,31 +108,56 @@ class BlockedOperators:
             out_layout=f"NCHW{block}c",
         )
 
-    def _convolve_rows(
-        self, call: tvm.ir.Call, x: Blocked, kernel_in: int, block: int, groups: int
+    def _convolve_pixels(self, call: tvm.ir.Call, block: int) -> relax.Expr:
+        """Emit a convolution of four axes, NHWC; an image of few channels is read in NCHW."""
+        data, weight = call.args
+        attrs, groups, per_group = call.attrs, int(call.attrs.groups), int(dims_of(weight)[1])
+        channels = int(dims_of(data)[1])
+        image = channels <= FEW_CHANNELS and groups == 1 and data not in self._versions.blocked
+        if image:
+            x, kernel_in = self._plain(data), channels
+        else:
+            if is_depthwise(call):
+                channels, kernel_in = block, 1
+                groups += fill_up(groups, block)
+            elif groups > 1:
+                kernel_in = per_group
+            else:
+                channels = kernel_in = self._block_of(data, call)
+            x = self._nhwc(self._versions.of(data, channels).value)
+        packed = self._weights.kernel(self._plain(weight), kernel_in, block)
+        return self._convolve(
+            x,
+            packed,
+            dtype_of(call),
+            strides=list(attrs.strides),
+            padding=list(attrs.padding),
+            dilation=list(attrs.dilation),
+            groups=groups,
+            data_layout="NCHW" if image else "NHWC",
+        )
+
+    def _convolve(
+        self, x: relax.Expr, packed: relax.Expr, dtype: str, **attributes: Any
     ) -> relax.Expr:
-        """Emit a convolution of four axes, NHWC, with what fills up the channels.
+        """Emit a convolution with a result in NHWC, seen as one block, and with what fills it up.
 
         Sums are in float32, as Tensor Cores have them, and rounded at the end.
         """
-        attrs = call.attrs
-        packed = self._weights.kernel(self._plain(call.args[1]), kernel_in, block)
         _, _, kh, kw, i, o = dims_of(packed)
+        self.convolutions += 1
         out = self._builder.emit(
             relax.op.nn.conv2d(
-                self._nhwc(x.value),
+                x,
                 self._reshaped(packed, [kh, kw, i, o]),
-                strides=list(attrs.strides),
-                padding=list(attrs.padding),
-                dilation=list(attrs.dilation),
-                groups=groups,
-                data_layout="NHWC",
+                **attributes,
                 kernel_layout="HWIO",
+                out_layout="NHWC",
                 out_dtype="float32",
             )
         )
-        if dtype_of(out) != dtype_of(call):
-            out = self._builder.emit(relax.op.astype(out, dtype_of(call)))
+        if dtype_of(out) != dtype:
+            out = self._builder.emit(relax.op.astype(out, dtype))
         n, h, w, c = dims_of(out)
         return relax.op.reshape(out, [n, 1, h, w, c])
 
@@ -157,20 +183,26 @@ class BlockedOperators:
         _, channels, height, width = dims_of(call)
         total = y.stride * x.stride * int(channels)
         # Few channels: all phases of a pixel share one vector, rather than one lane each.
-        together = total <= self._lanes.count
+        together = total <= self._lanes.count or self._lanes.one_block
         in_block = self._block_of(data, call)
         out_block = total if together else block
-        conv = self._builder.emit(
-            relax.op.nn.conv2d(
-                self._versions.of(data, in_block).value,
-                self._weights.phases(self._plain(weight), y, x, in_block, out_block),
-                padding=[y.before, x.before, y.after, x.after],
+        image = self._versions.of(data, in_block).value
+        kernel = self._weights.phases(self._plain(weight), y, x, in_block, out_block)
+        padding = [y.before, x.before, y.after, x.after]
+        if self._lanes.one_block:
+            rows, dtype = self._nhwc(image), dtype_of(call)
+            result = self._convolve(rows, kernel, dtype, padding=padding, data_layout="NHWC")
+        else:
+            result = relax.op.nn.conv2d(
+                image,
+                kernel,
+                padding=padding,
                 data_layout=f"NCHW{in_block}c",
                 kernel_layout=f"OIHW{in_block}i{out_block}o",
                 out_layout=f"NCHW{out_block}c",
             )
-        )
-        self.convolutions += 1
+            self.convolutions += 1
+        conv = self._builder.emit(result)
         outer = int(channels) // block
         out = self._transforms.shuffle(conv, (y.stride, x.stride), outer, block, together)
         begin = [y.crop, x.crop]

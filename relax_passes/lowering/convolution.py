@@ -1,4 +1,4 @@
-"""Blocked convolutions on a CPU: NCHW[x]c data and packed weights, as `assign_layout` leaves them.
+"""Convolutions as `assign_layout` leaves them: NCHW[x]c on a CPU, with a result in NHWC on a GPU.
 
 Anything in plain NCHW (symbolic channels or kernels) takes TVM's computation.
 """
@@ -15,7 +15,13 @@ from tvm.relax.expr_functor import mutator
 from relax_passes.analysis.definitions import axes_of, operator_name
 from relax_passes.layout.convolution_demands import FEW_CHANNELS
 from relax_passes.lowering.read_in_place import InPlace, LookUp, read_in_place, transpose_step
-from relax_passes.lowering.rule import LoweringRule, default_lowering, is_float32, static_shape
+from relax_passes.lowering.rule import (
+    LoweringRule,
+    default_lowering,
+    dtype_of,
+    is_float32,
+    static_shape,
+)
 from relax_passes.lowering.winograd import winograd_convolution, winograd_outputs
 from relax_passes.pass_base import PassContext
 from relax_passes.rewrite_functions import CallRewriter, rewrite_functions
@@ -123,8 +129,33 @@ def _blocked_conv2d(
     return bb.call_te(convolution, data.source, weight, primfunc_name_hint=name)
 
 
+def _channels_last(bb: relax.BlockBuilder, call: tvm.ir.Call) -> relax.Expr:
+    """Lower a convolution on a GPU; its result is in NHWC, its image in NHWC or in NCHW."""
+    attrs = call.attrs
+    if str(attrs.out_layout) != "NHWC" or str(attrs.kernel_layout) != "HWIO":
+        return default_lowering(bb, call)
+    if static_shape(call.args[1]) is None:
+        return default_lowering(bb, call)
+    from tir_schedules.cuda.conv2d import conv2d_channels_last
+
+    top, left, bottom, right = map(int, attrs.padding)
+    return bb.call_te(
+        conv2d_channels_last,
+        *call.args,
+        strides=_two(attrs.strides),
+        padding=(top, left, bottom, right),
+        dilation=_two(attrs.dilation),
+        groups=int(attrs.groups),
+        channels_first=str(attrs.data_layout) == "NCHW",
+        out_dtype=dtype_of(call),
+        primfunc_name_hint="conv2d",
+    )
+
+
 def lowerings(ctx: PassContext) -> dict[str, LoweringRule]:
     """Return the rules for convolutions."""
+    if ctx.machine.is_gpu:
+        return {"relax.nn.conv2d": _channels_last}
     if ctx.machine.kind != "llvm":
         return {}
     return {"relax.nn.conv2d": partial(_conv2d, ctx=ctx)}

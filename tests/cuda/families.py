@@ -137,7 +137,7 @@ FAMILIES = {
         lambda x, w: op.nn.conv2d(x, w, strides=2, padding=1, groups=10),
         [(1, 10, 9, 11), (10, 1, 3, 3)],
         _torch(_depthwise),
-        "reduction",
+        "window",
     ),
     "matmul": Family(
         lambda x, y: op.nn.relu(op.matmul(x, y)),

@@ -96,7 +96,8 @@ class OpenClDevice:
         flags = self._cl.mem_flags.READ_WRITE | self._cl.mem_flags.COPY_HOST_PTR
         params = [p for p in func.params if hasattr(p, "shape")]
         given = dict(zip(_names(params), arrays, strict=True))
-        for buffer in getattr(func.body, "block", func).alloc_buffers or ():
+        root = getattr(func.body, "block", None)  # a kernel that is written out has none
+        for buffer in getattr(root, "alloc_buffers", None) or ():
             if str(buffer.scope()) == "global":
                 given[f"{buffer.name}_ptr"] = np.zeros(
                     [int(size) for size in buffer.shape], str(buffer.dtype)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import ml_dtypes
 import numpy as np
-from tvm import relax, te, tirx, topi
+from tvm import te, tirx, topi
 from tvm.tirx import PrimFunc
 
-from tests.cuda.fused_function import fused_function
+from tir_schedules.cuda.conv2d import conv2d_channels_last
 
 Arrays = list[np.ndarray]
 _DTYPES = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "float32": np.float32}
@@ -108,22 +108,51 @@ def matmul(
 
 
 def convolution(
-    size: int, channels: int, out: int, kernel: int, *, stride: int = 1, dtype: str = "float16"
+    size: int,
+    channels: int,
+    out: int,
+    kernel: int,
+    *,
+    stride: int = 1,
+    groups: int = 1,
+    channels_first: bool = False,
+    dtype: str = "float16",
 ) -> Case:
-    """Return a padded NHWC convolution of two images with HWIO weights, summed in float32."""
-    pad = kernel // 2
-    shapes = [(2, size, size, channels), (kernel, kernel, channels, out)]
+    """Return a padded NHWC convolution of two images with HWIO weights, summed in float32.
 
-    def emit(x: relax.Expr, w: relax.Expr) -> relax.Expr:
-        return relax.op.nn.conv2d(
-            x, w, stride, pad, data_layout="NHWC", kernel_layout="HWIO", out_dtype="float32"
-        )
+    `channels_first`: the images are in NCHW. In groups, what is negative becomes zero.
+    """
+    pad = kernel // 2
+    shapes = [(2, size, size, channels), (kernel, kernel, channels // groups, out)]
+    if channels_first:
+        shapes[0] = (2, channels, size, size)
+    tensors = [
+        te.placeholder([tirx.const(size, "int64") for size in shape], dtype, name)
+        for shape, name in zip(shapes, "xw", strict=True)
+    ]
+    result = conv2d_channels_last(
+        *tensors,
+        strides=(stride, stride),
+        padding=(pad, pad, pad, pad),
+        dilation=(1, 1),
+        groups=groups,
+        channels_first=channels_first,
+        out_dtype="float32",
+    )
+    if groups > 1:
+        result = topi.nn.relu(result)
 
     def expected(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+        x = x.transpose(0, 2, 3, 1) if channels_first else x
         padded = np.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
         windows = np.lib.stride_tricks.sliding_window_view(padded, (kernel, kernel), (1, 2))
-        return np.einsum("nhwcij,ijco->nhwo", windows[:, ::stride, ::stride], w)
+        seen = windows[:, ::stride, ::stride]
+        seen = seen.reshape(*seen.shape[:3], groups, -1, kernel, kernel)
+        weights = w.reshape(kernel, kernel, channels // groups, groups, -1)
+        y = np.einsum("nhwgcij,ijcgo->nhwgo", seen, weights)
+        y = y.reshape(*y.shape[:3], out)
+        return np.maximum(y, 0) if groups > 1 else y
 
     side = (size + 2 * pad - kernel) // stride + 1
-    func = fused_function(emit, shapes, dtype)
+    func = te.create_prim_func([*tensors, result])
     return Case(func, shapes, (2, side, side, out), expected, dtype, "float32", {})

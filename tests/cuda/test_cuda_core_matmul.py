@@ -24,6 +24,8 @@ CASES = {
     "rows_that_begin_anywhere": matmul(40, 45, 50, dtype="float32"),
     "transposed": matmul(40, 45, 12, dtype="float32", transposed="b"),
     "transposed_left": matmul(36, 64, 24, dtype="float32", transposed="a", epilogue=False),
+    "an_image": convolution(8, 3, 36, 3, stride=2, channels_first=True, dtype="float32"),
+    "groups": convolution(6, 24, 48, 3, groups=3, dtype="float32"),
     "convolution": convolution(7, 8, 36, 3, stride=2, dtype="float32"),
 }
 BROKEN = {

@@ -34,10 +34,10 @@ def test_no_kernel_spills(model: Callable[[], tvm.IRModule], least: int, nvcc: s
     ctx = PassContext(SM_80, Machine.from_target(SM_80))
     kernels, report = scheduled_kernels(model(), ctx)
     assert len(kernels) >= least
-    # Convolutions are in NHWC; only the image is brought there.
+    # Convolutions are in NHWC; the first one reads the image where it lies.
     convolutions = {k["rule"] for k in report if "conv2d" in k["name"]}
     assert convolutions <= {"cuda_core_matmul"}
-    assert ctx.log.metrics.get("layout_transforms", 0) == len(convolutions)
+    assert ctx.log.metrics.get("layout_transforms", 0) == 0
     assert {k["name"]: k["rule"] for k in report if k["rule"] == "fallback"} == {}
     usage = kernel_usage(nvcc, cuda_source(kernels))
     owners = {name for name in kernels if any(k.startswith(f"{name}_kernel") for k in usage)}

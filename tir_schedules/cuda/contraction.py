@@ -12,8 +12,9 @@ from tvm import s_tir
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import PrimFunc
 
-from tir_schedules.blocks import inline_spatial, leaf_blocks, new_schedule
+from tir_schedules.blocks import inline_spatial, leaf_blocks
 from tir_schedules.cuda.matrix_product import Contraction, as_matrix_product, find_contraction
+from tir_schedules.cuda.product_groups import product_schedule
 from tir_schedules.cuda.threads import bind_map, fused, is_bound, name_of
 from tir_schedules.machine import Machine
 from tir_schedules.rule import Rule
@@ -61,7 +62,7 @@ def _stage(sch: s_tir.Schedule, operand: SBlockRV, step: LoopRV, threads: tuple[
 
 
 def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
-    sch = new_schedule(func)
+    sch = product_schedule(func)
     block, plan = find_contraction(sch)
     tile = _tile(plan)
     result = as_matrix_product(sch, block, plan).result

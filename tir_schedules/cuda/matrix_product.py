@@ -16,6 +16,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import TensorLoad
 from tvm.s_tir.schedule import SBlockRV
+from tvm.sym import Analyzer
 from tvm.tirx import IterVar
 
 from tir_schedules.blocks import (
@@ -164,24 +165,38 @@ def _fusing_map(
 
 
 def _reads_in_place(sch: s_tir.Schedule, block: SBlockRV, buffer: Any) -> bool:
-    """Tell whether a map reads `buffer` at exactly the indices it writes."""
+    """Tell whether a map reads `buffer` at its axes, and writes in their order."""
     stmt = sch.get(block)
     axes = stmt.iter_vars
     if len(stmt.writes) != 1 or len(axes) != len(buffer.shape):
         return False
     regions = [r for r in [*stmt.reads, *stmt.writes] if r.source.same_as(buffer)]
-    regions.append(stmt.writes[0])
-    return all(
-        len(region.region) == len(axes)
-        and all(
-            tvm_ffi.structural_equal(rng.min, axis.var) or constant(axis.dom.extent) == 1
-            for rng, axis in zip(region.region, axes, strict=True)
-        )
+    same = all(
+        tvm_ffi.structural_equal(rng.min, axis.var) or constant(axis.dom.extent) == 1
         for region in regions
-    ) and all(
-        tvm_ffi.structural_equal(axis.dom.extent, size)
-        for axis, size in zip(axes, buffer.shape, strict=True)
+        for rng, axis in zip(region.region, axes, strict=True)
     )
+    return (
+        same
+        and all(
+            tvm_ffi.structural_equal(axis.dom.extent, size)
+            for axis, size in zip(axes, buffer.shape, strict=True)
+        )
+        and _writes_in_order(stmt)
+    )
+
+
+def _writes_in_order(stmt: Any) -> bool:
+    """Tell whether a map writes its results one after the other, as its axes are."""
+    (write,), analyzer = stmt.writes, Analyzer()
+    place: tirx.Expr = tirx.IntImm("int64", 0)
+    for axis in stmt.iter_vars:
+        analyzer.bind(axis.var, axis.dom)
+        place = place * axis.dom.extent + axis.var
+    position: tirx.Expr = tirx.IntImm("int64", 0)
+    for rng, size in zip(write.region, write.source.shape, strict=True):
+        position = position * size + rng.min
+    return bool(analyzer.can_prove_equal(position, place))
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,9 @@ from tvm import tirx
 from tvm.tirx import Expr, PrimFunc
 from tvm.tirx.script import builder as T
 
-from tir_schedules.blocks import constant, new_schedule
+from tir_schedules.blocks import constant
 from tir_schedules.cuda.matrix_product import find_contraction
+from tir_schedules.cuda.product_groups import product_schedule
 from tir_schedules.cuda.product_operands import Operand, Product, read_product
 from tir_schedules.cuda.shared_tile import SharedTile
 from tir_schedules.cuda.tile_choice import Tile, choose_tile
@@ -56,7 +57,7 @@ def match_product(func: PrimFunc, dtypes: Collection[str]) -> Product:
     Raises:
         Decline: If it computes something else.
     """
-    sch = new_schedule(func)
+    sch = product_schedule(func)
     block, plan = find_contraction(sch)
     for read in sch.get(block).reads:
         if str(read.source.dtype) not in dtypes:

@@ -15,9 +15,11 @@ from relaxc.compiler import import_source
 from tests.relax_passes.lowered_modules import llvm_context
 
 
-def _text(
+def text(
     build: Callable[[Any], Any], shape: tuple[int, int] = (1, 32)
 ) -> Callable[[], tuple[Any, tuple]]:
+    """Return what makes a model of tokens and an example of them."""
+
     def make() -> tuple[Any, tuple]:
         import torch
         import transformers as hf
@@ -27,7 +29,9 @@ def _text(
     return make
 
 
-def _image(build: Callable[[Any], Any], size: int) -> Callable[[], tuple[Any, tuple]]:
+def image(build: Callable[[Any], Any], size: int) -> Callable[[], tuple[Any, tuple]]:
+    """Return what makes a model of square images of `size` pixels and an example."""
+
     def make() -> tuple[Any, tuple]:
         import torch
         import transformers as hf
@@ -39,14 +43,14 @@ def _image(build: Callable[[Any], Any], size: int) -> Callable[[], tuple[Any, tu
 
 _WIDTH = {"hidden_size": 64, "num_attention_heads": 4}
 MODELS: dict[str, Callable[[], tuple[Any, tuple]]] = {
-    "mobilenet_v2": _image(lambda hf: hf.MobileNetV2Model(hf.MobileNetV2Config()), 224),
-    "resnet": _image(
+    "mobilenet_v2": image(lambda hf: hf.MobileNetV2Model(hf.MobileNetV2Config()), 224),
+    "resnet": image(
         lambda hf: hf.ResNetModel(
             hf.ResNetConfig(embedding_size=16, hidden_sizes=[16, 32, 64, 128], depths=[1, 2, 2, 1])
         ),
         64,
     ),
-    "vit": _image(
+    "vit": image(
         lambda hf: hf.ViTModel(
             hf.ViTConfig(
                 **_WIDTH, num_hidden_layers=2, intermediate_size=128, image_size=64, patch_size=16
@@ -54,16 +58,16 @@ MODELS: dict[str, Callable[[], tuple[Any, tuple]]] = {
         ),
         64,
     ),
-    "bert": _text(
+    "bert": text(
         lambda hf: hf.BertModel(
             hf.BertConfig(**_WIDTH, num_hidden_layers=4, intermediate_size=256, vocab_size=512)
         )
     ),
     # BERT-base but for its depth: its arena is that of one layer, and each layer adds to the rest.
-    "bert_base_batch_32": _text(
+    "bert_base_batch_32": text(
         lambda hf: hf.BertModel(hf.BertConfig(num_hidden_layers=2, vocab_size=512)), (32, 128)
     ),
-    "gpt2": _text(
+    "gpt2": text(
         lambda hf: hf.GPT2Model(
             hf.GPT2Config(n_embd=64, n_layer=2, n_head=4, vocab_size=512, use_cache=False)
         )
