@@ -55,6 +55,11 @@ class DimArithmetic:
             analyzer.update(symbol, ConstIntBound(1, ConstIntBound.POS_INF))
         return bool(analyzer.const_int_bound(dim).min_value > 0)
 
+    def known_truth(self, condition: Any) -> bool | None:
+        """Tell whether a condition on sizes surely holds, or surely fails; None if it depends."""
+        found = self._analyzer.simplify(condition)
+        return bool(found.value) if isinstance(found, tirx.IntImm) else None
+
     def equal(self, left: Dim, right: Dim) -> bool:
         """Tell whether both are surely the same number."""
         if is_static(left) and is_static(right):

@@ -29,6 +29,7 @@ def dequantize_columns(
     packed: te.Tensor,
     scales: te.Tensor,
     zeros: te.Tensor | None,
+    groups: te.Tensor | None = None,
     *,
     bits: int,
     block: int,
@@ -41,6 +42,8 @@ def dequantize_columns(
         scales: float[N, blocks]; the result has its dtype.
         zeros: Zero points: packed uint8[N, ceil(blocks * bits / 8)], or floats [N, blocks]; None
             for the middle of the range, 2^(bits - 1).
+        groups: int[depth], whose scale and zero point each row of the matrix has; None for those
+            of its block.
         bits: 2, 4 or 8.
         block: How many elements of a column share a scale.
         depth: Elements of a column; the last block may be incomplete.
@@ -50,6 +53,8 @@ def dequantize_columns(
     def element(k: Any, n: Any) -> Any:
         group, inside = tirx.floordiv(k, block), tirx.floormod(k, block)
         value = unpack(packed, [n, group], inside, bits)
+        if groups is not None:
+            group = groups(k).astype("int64")
         scale = scales(n, group).astype("float32")
         if zeros is None:
             centered = (value - 2 ** (bits - 1)).astype("float32")

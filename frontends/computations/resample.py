@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -246,13 +247,17 @@ def fitted_sizes(sizes: Sequence[Any], lengths: Sequence[Any], *, larger: bool) 
     """
 
     def body(ins: list[Any], outs: list[Any]) -> None:
-        best = Scalar(_real(sizes[0]) / _real(lengths[0]), "float64")
+        # An axis without elements has no proportion.
+        best = Scalar(_number(0.0 if larger else math.inf), "float64")
         choose = tirx.max if larger else tirx.min
-        for size, length in zip(sizes[1:], lengths[1:], strict=True):
-            best.set(choose(best(), _real(size) / _real(length)))
+        for size, length in zip(sizes, lengths, strict=True):
+            with when(index(length) > 0):
+                best.set(choose(best(), _real(size) / _real(tirx.max(index(length), 1))))
         for place, length in enumerate(lengths):
-            rounded = tirx.floor(best() * _real(length) + _number(0.5))
-            outs[0][place] = rounded.astype("int64")
+            outs[0][place] = index(0)
+            with when(index(length) > 0):
+                rounded = tirx.floor(best() * _real(length) + _number(0.5))
+                outs[0][place] = rounded.astype("int64")
         with serial(1) as only:
             outs[1][only] = best()
 

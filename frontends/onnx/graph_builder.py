@@ -337,6 +337,11 @@ class GraphBuilder:
 
     def require(self, condition: Any, name: str) -> None:
         """State a condition on sizes; a run fails where it does not hold (pass `check_sizes`)."""
+        truth = self.arithmetic.known_truth(condition)
+        if truth:
+            return
+        if truth is False:
+            raise InvalidModel(f"its sizes contradict what it needs: {name}")
         one_or_none = relax.ShapeExpr([tirx.Select(condition, prim(1), prim(0))])
         holds = self._block.emit(one_or_none, "holds")
         self._block.match_cast(holds, relax.ShapeType([prim(1)]), sanitize(name))

@@ -10,7 +10,7 @@ from tvm.relax import op as R
 from frontends.computations.packed_weights import dequantize_columns, unpack
 from frontends.dims import dims_of, is_static
 from frontends.errors import InvalidModel
-from frontends.onnx.indices import checked
+from frontends.onnx.indices import at_most, checked
 from frontends.onnx.op import Op, normalize_axis
 from frontends.onnx.operators.cast import widen
 from frontends.onnx.registry import converter
@@ -22,14 +22,13 @@ MICROSOFT = "com.microsoft"
 def matmul_nbits(op: Op) -> relax.Expr:
     """Multiply by a weight of 2, 4 or 8 bits, whose blocks along K have a scale each.
 
+    Where the input g_idx is given, it tells the block whose scale and zero point a row has.
     The weight stays packed in the model; a kernel unpacks it at run time.
     """
     bits, block = int(op.attr("bits", 4)), int(op.attr("block_size"))
     depth, columns = int(op.attr("K")), int(op.attr("N"))
     if bits not in (2, 4, 8):
         raise op.unsupported(f"weights of {bits} bits")
-    if op.has(4):
-        raise op.unsupported("g_idx")
     if op.attr("weight_prepacked", 0):
         raise op.unsupported("a weight packed for one device")
     if block < 16 or block & (block - 1) or depth < 1 or columns < 1:
@@ -37,14 +36,19 @@ def matmul_nbits(op: Op) -> relax.Expr:
     blocks = -(-depth // block)
     packed = op.emit(R.reshape(op.x(1), relax.ShapeExpr([columns, blocks, block * bits // 8])))
     scales = op.emit(R.reshape(op.x(2), relax.ShapeExpr([columns, blocks])))
-    tensors, is_packed = [packed, scales], False
+    tensors = [packed, scales]
     if op.has(3):
-        is_packed = op.dtype(3) == "uint8"
-        width = -(-blocks * bits // 8) if is_packed else blocks
+        width = -(-blocks * bits // 8) if op.dtype(3) == "uint8" else blocks
         tensors.append(op.emit(R.reshape(op.x(3), relax.ShapeExpr([columns, width]))))
+    if op.has(4):
+        if op.shape(4) != (blocks * block,):  # padded as the weight is
+            op.state(4, [depth])
+        tensors.append(at_most(op, 4, blocks - 1, "the group of a row"))
 
-    def compute(w: te.Tensor, s: te.Tensor, z: te.Tensor | None = None) -> te.Tensor:
-        return dequantize_columns(w, s, z, bits=bits, block=block, depth=depth)
+    def compute(w: te.Tensor, s: te.Tensor, *rest: te.Tensor) -> te.Tensor:
+        given = iter(rest)
+        zeros, groups = (next(given) if op.has(place) else None for place in (3, 4))
+        return dequantize_columns(w, s, zeros, groups, bits=bits, block=block, depth=depth)
 
     weight = op.te(compute, *tensors, name="unpack_weight")
     result = op.emit(R.matmul(op.x(0), weight))

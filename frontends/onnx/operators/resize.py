@@ -32,7 +32,7 @@ from frontends.computations.resample_tables import (
     static_tables,
     tap_count,
 )
-from frontends.dims import Dim, is_static
+from frontends.dims import Dim, is_static, prim
 from frontends.errors import InvalidModel
 from frontends.onnx.op import Op, normalize_axis
 from frontends.onnx.operators.run_time_size import counted, parts, read_sizes, refusing
@@ -145,13 +145,14 @@ def _plan_by_sizes(op: Op, axes: list[int], regions: list[Any]) -> list[Axis]:
     outputs = op.runtime_dims(3)
     if len(outputs) != len(axes):
         raise InvalidModel(f"{len(outputs)} sizes for {len(axes)} axes")
+    outputs = [_possible(op, *entry) for entry in zip(axes, lengths, outputs, strict=True)]
     policy = op.attr("keep_aspect_ratio_policy", "stretch")
     scales: list[Any] = [None] * len(axes)
     if policy != "stretch":
         larger = policy == "not_smaller"
         if all(is_static(dim) for dim in (*outputs, *lengths)):
-            ratios = [int(size) / int(n) for size, n in zip(outputs, lengths, strict=True)]
-            ratio = max(ratios) if larger else min(ratios)
+            ratios = [int(size) / int(n) for size, n in zip(outputs, lengths, strict=True) if n]
+            ratio = (max if larger else min)(ratios, default=1.0)
             outputs = [math.floor(ratio * int(length) + 0.5) for length in lengths]
             scales = [ratio] * len(axes)
         else:
@@ -163,6 +164,16 @@ def _plan_by_sizes(op: Op, axes: list[int], regions: list[Any]) -> list[Axis]:
             sizes, scale = parts(op, fitted, 2)
             outputs, scales = read_sizes(op, sizes), [scale] * count
     return [Axis(*entry) for entry in zip(axes, lengths, outputs, scales, regions, strict=True)]
+
+
+def _possible(op: Op, axis: int, length: Dim, output: Dim) -> Dim:
+    """Return the size an axis gets, which is 0 where it has no element to make others of."""
+    if is_static(length) and length > 0 or op.arithmetic.equal(length, output):
+        return output
+    if is_static(length) and is_static(output):
+        raise InvalidModel(f"axis {axis} has no element to make {output} of")
+    op.require(tirx.any(prim(length) > 0, prim(output) == 0), f"axis_{axis}_has_an_element")
+    return 0 if is_static(length) else output
 
 
 def _plan_by_scales(
@@ -331,14 +342,10 @@ def _numbers(op: Op, axis: Axis) -> relax.Expr:
             lambda dims: te.compute(
                 [1], lambda _: dims[1].astype("float64") / dims[0].astype("float64")
             ),
-            name="scale", dims=[_symbolic(axis.length), _symbolic(axis.output)],
+            name="scale", dims=[prim(axis.length), prim(axis.output)],
         )  # fmt: skip
     elif isinstance(axis.scale, relax.Expr):
         scale = axis.scale
     else:
         scale = op.const([axis.scale], "float64")
     return op.emit(R.concat([scale, region], axis=0))
-
-
-def _symbolic(dim: Dim) -> Any:
-    return tirx.IntImm("int64", dim) if is_static(dim) else dim

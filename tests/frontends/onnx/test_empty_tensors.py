@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import relaxc
+from frontends.errors import InvalidModel
 from frontends.onnx import import_onnx
 from tests.frontends.onnx.compiled import check_node, node_model, run_compiled
 from tests.frontends.onnx.run_model import make_model
@@ -177,3 +178,32 @@ def test_a_recurrent_layer_over_an_empty_batch() -> None:
     node = helper.make_node("GRU", ["x", "w", "r"], ["y", "h"], hidden_size=3)
     model = make_model([node], {"x": ("float32", (1, 0, 2))}, ["y", "h"], weights)
     assert [spec.shape for spec in import_onnx(model).outputs] == [(1, 1, 0, 3), (1, 0, 3)]
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("policy", ["stretch", "not_larger", "not_smaller"])
+def test_an_image_without_elements_stays_so(axis: int, policy: str) -> None:
+    """Resize by sizes that are known, read at run time, and of an image of unknown size."""
+    shape, sizes = [2, 3], np.asarray([4, 6])
+    shape[axis] = sizes[axis] = 0
+    inputs = [_empty(*shape), None, None, sizes]
+    options: dict[str, Any] = {"keep_aspect_ratio_policy": policy, "mode": "linear", "opset": 19}
+    for constants, symbolic in (([3], None), ([], None), ([3], {0: ["h", "w"]})):
+        model = node_model("Resize", inputs, 1, constants, symbolic=symbolic, **options)
+        (got,) = run_compiled(model, inputs)
+        assert got.shape == tuple(sizes)
+
+
+@pytest.mark.parametrize("symbolic", [None, {0: [2, "w"]}])
+@pytest.mark.parametrize("constants", [[3], []])
+def test_nothing_is_not_resized_to_elements(
+    constants: list[int], symbolic: dict[int, list[str | int]] | None
+) -> None:
+    inputs = [_empty(2, 0), None, None, np.asarray([4, 6])]
+    model = node_model("Resize", inputs, 1, constants, symbolic=symbolic, mode="linear", opset=19)
+    if constants and symbolic is None:
+        with pytest.raises(InvalidModel, match="axis 1 has no element to make 6 of"):
+            import_onnx(model)
+        return
+    with pytest.raises(relaxc.RunError, match="axis_1_has_an_element"):
+        run_compiled(model, inputs)
