@@ -17,6 +17,7 @@ from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.pass_options import did_you_mean, option
 from tir_schedules import Scheduled, rules_of, schedule_func
 from tir_schedules.let_names import bind_names_once
+from tir_schedules.roofline import roofline
 from tir_schedules.rule import FAILED
 
 NAME = "schedule_kernels"
@@ -58,6 +59,7 @@ def schedule_kernels(
                 "calls": calls[name],
                 "flops": flops,
                 "bytes": moved,
+                **_estimate(scheduled, flops, moved, ctx),
             }
         )
         for rule, reason in result.declined:
@@ -69,6 +71,15 @@ def schedule_kernels(
         ctx.log.metrics["kernels"] = kernels
         ctx.log.fire(NAME, f"{len(kernels)} kernels scheduled, {merged} equal ones shared")
     return mod, bool(kernels) or merged > 0
+
+
+def _estimate(scheduled: tirx.PrimFunc, flops: int, moved: int, ctx: PassContext) -> dict[str, Any]:
+    """Return the report's entries on how fast a kernel can be at most, none of a processor's."""
+    if ctx.machine.gpu is None:
+        return {}
+    found = roofline(scheduled, flops, moved, ctx.machine.gpu)
+    ctx.log.metrics["gpu"] = ctx.machine.gpu.name
+    return {"least_seconds": found.seconds, "bound": found.bound}
 
 
 def _check_rules(names: tuple[str, ...], ctx: PassContext) -> None:

@@ -29,7 +29,8 @@ class Report:
     """Facts about one compilation.
 
     `kernels` has one dict per distinct kernel: `name`, `rule` (the schedule rule that took it),
-    `calls` (how often one run calls it), and `flops` and `bytes` of one call. Sizes are in
+    `calls` (how often one run calls it), and `flops` and `bytes` of one call; of an NVIDIA GPU also
+    `least_seconds` of one call and its `bound` (`tir_schedules.roofline`). Sizes are in
     bytes, times in seconds. `lower_bound_bytes` is the largest sum of buffers alive at once;
     `naive_bytes` is what the buffers take without any reuse. `passes` has one dict for each run of
     a pass: `name`, `phase`, `seconds`, `modified`, `bindings` and `kernels` (before, after), and
@@ -150,6 +151,8 @@ class Report:
 
         yield table(f"relaxc report: {escape(self.source)}", self.summary_rows())
         yield table("kernels by schedule rule", self.rule_rows(), *RULE_COLUMNS)
+        if rows := self.roofline_rows():
+            yield table("what bounds the kernels", rows, *ROOFLINE_COLUMNS)
         if self.passes:
             yield table("passes", self.pass_rows(), *PASS_COLUMNS)
         if self.fired:
@@ -169,6 +172,9 @@ class Report:
         ]
         if "launches" in self.metrics:  # on a GPU
             rows.append(("launches a run", str(self.metrics["launches"])))
+        if "gpu" in self.metrics:
+            least = 1e6 * _total(self.kernels, "least_seconds")
+            rows.append((f"at least, on {self.metrics['gpu']}", f"{least:.2f} us (roofline)"))
         if self.layout_transforms is not None:
             rows.append(("layout transforms left", str(self.layout_transforms)))
         if self.arena_bytes is not None:
@@ -198,6 +204,22 @@ class Report:
                 format_bytes(_total(ks, "bytes")),
             )
             for rule, ks in ordered
+        ]
+
+    def roofline_rows(self) -> list[tuple[str, str, str, str, str, str]]:
+        """Return the kernels of a GPU with what bounds them, those that take longest first."""
+        kernels = [k for k in self.kernels if "least_seconds" in k]
+        kernels.sort(key=lambda k: -k["least_seconds"] * k["calls"])
+        return [
+            (
+                str(k["name"]),
+                str(k["calls"]),
+                f"{k['flops'] / 1e9:.3f}",
+                format_bytes(k["bytes"]),
+                f"{1e6 * k['least_seconds']:.2f}",
+                str(k["bound"]),
+            )
+            for k in kernels
         ]
 
     def pass_rows(self) -> list[tuple[str, str, str, str, str, str]]:
@@ -230,6 +252,7 @@ class Report:
 
 
 RULE_COLUMNS = ("rule", "kernels", "GFLOP", "bytes moved")
+ROOFLINE_COLUMNS = ("kernel", "calls", "GFLOP", "bytes", "at least, us", "bound by")
 PASS_COLUMNS = ("phase", "pass", "ms", "bindings", "kernel calls", "operators removed and added")
 _SHOWN_OPERATORS = 4  # the most frequent ones say what a pass did
 

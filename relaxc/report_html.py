@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from relaxc.drawing.fusion_groups import Group
 from relaxc.drawing.graph_section import box_facts, graph_groups, graph_section
 from relaxc.drawing.memory_picture import memory_svg
-from relaxc.report import PASS_COLUMNS, RULE_COLUMNS, format_bytes
+from relaxc.report import PASS_COLUMNS, ROOFLINE_COLUMNS, RULE_COLUMNS, format_bytes
 
 if TYPE_CHECKING:
     from relaxc.report import Report
@@ -74,8 +74,10 @@ def _kernels(report: Report, groups: Sequence[Group]) -> str:
     if len(rows) > _FIRST:
         table = f"<table>{head}{''.join(rows[_FIRST:])}</table>"
         rest = f"<details><summary>{len(rows) - _FIRST} more</summary>{table}</details>"
+    limits = report.roofline_rows()
+    bounds = f"<h2>What bounds the kernels</h2>{_table(limits, ROOFLINE_COLUMNS)}" if limits else ""
     return (
-        f"<h2>Kernels by schedule rule</h2>{_table(report.rule_rows(), RULE_COLUMNS)}"
+        f"<h2>Kernels by schedule rule</h2>{_table(report.rule_rows(), RULE_COLUMNS)}{bounds}"
         f"<h2>Kernel calls</h2><table>{head}{''.join(rows[:_FIRST])}</table>{rest}"
     )
 
