@@ -11,9 +11,9 @@ import json
 import sys
 from collections.abc import Sequence
 
-import numpy as np
-
-from tests.cuda.families import FAMILIES
+from benchmarks.gpu import relative_error as error_of
+from benchmarks.gpu_cases import FAMILIES
+from benchmarks.gpu_engines import torch_reference
 from tests.cuda.opencl_kernels import run_model, schedule_for
 
 BARRIER = "barrier(CLK_LOCAL_MEM_FENCE);"
@@ -22,17 +22,15 @@ _BREAK = "--without-barriers"
 
 def relative_error(name: str, *, barriers: bool = True) -> float:
     """Return the largest error of a family, relative to the largest number of the reference."""
-    family = FAMILIES[name]
-    model = schedule_for("opencl", family.module())
+    case = FAMILIES[name]
+    model = schedule_for("opencl", case.source(small=True)[0])
     source = model.source()
     if not barriers:
         assert BARRIER in source
         source = source.replace(BARRIER, "")
-    inputs = family.inputs()
-    expected = family.reference(*inputs)
+    inputs = case.inputs(small=True)
     (result,) = run_model(model, inputs, source)
-    assert result.shape == expected.shape
-    return float(np.abs(result - expected).max() / np.abs(expected).max())
+    return error_of(result, torch_reference(case, inputs))
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cuda.families import FAMILIES
+from benchmarks.gpu_cases import FAMILIES
+from tests.cuda.families import RULES
 from tests.cuda.opencl_kernels import schedule_for
 from tests.cuda.opencl_process import relative_error
 
@@ -40,9 +41,9 @@ def test_numbers(name: str) -> None:
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_rule_meant_for_a_family_takes_it(name: str) -> None:
-    model = schedule_for("opencl", FAMILIES[name].module())
-    assert FAMILIES[name].rule in model.rules.values()
-    assert "fallback" not in set(model.rules.values()) - {FAMILIES[name].rule}
+    model = schedule_for("opencl", FAMILIES[name].source(small=True)[0])
+    assert RULES[name] in model.rules.values()
+    assert "fallback" not in set(model.rules.values()) - {RULES[name]}
 
 
 def _under_oclgrind(*arguments: str) -> tuple[list[str], dict[str, float]]:

@@ -127,7 +127,16 @@ def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
         _spread(sch, below, threads)
     rest = sch.get_loops(out)[1:]
     _spread(sch, rest if rest else [sch.add_unit_loop(out)], threads)
+    _check_reductions(sch)
     return sch
+
+
+def _check_reductions(sch: s_tir.Schedule) -> None:
+    """Decline what the build could not lower: TVM knows few ways in which threads combine."""
+    try:
+        s_tir.transform.LowerCrossThreadReduction()(sch.mod)
+    except (ValueError, RuntimeError) as fault:
+        raise Decline("threads cannot combine its results, as a maximum that keeps NaN") from fault
 
 
 RULE = Rule("row_kernel", _schedule)
