@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
-import string
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping
@@ -16,6 +16,7 @@ from torch.export import Dim, ExportedProgram
 
 from frontends.errors import InvalidModel
 from frontends.size_bounds import split_bound
+from frontends.torch.decompositions import OWN_DECOMPOSITIONS
 
 _ATEN = torch.ops.aten
 
@@ -103,36 +104,12 @@ def _without_torchs_own_warnings() -> Iterator[None]:
 
 
 def decompositions() -> dict[Any, Any]:
-    """Return torch's decompositions to the core ATen set, without those of `KEPT_WHOLE`."""
+    """Return torch's decompositions to the core ATen set and our own, but none of `KEPT_WHOLE`."""
     table = torch.export.default_decompositions()
-    table[_ATEN._trilinear.default] = _trilinear
+    table.update(OWN_DECOMPOSITIONS)
     for kept in KEPT_WHOLE:
         table.pop(kept, None)
     return table
-
-
-def _trilinear(
-    x: torch.Tensor,
-    y: torch.Tensor,
-    z: torch.Tensor,
-    expand_x: list[int],
-    expand_y: list[int],
-    expand_z: list[int],
-    summed: list[int],
-    unroll: int = 1,
-) -> torch.Tensor:
-    """Multiply three tensors, each with new axes at `expand_…`, and add up over `summed`.
-
-    What nn.Bilinear is made of. As matrix products: the tensor of all products may be large.
-    """
-    rank = x.ndim + len(expand_x)
-    axes = string.ascii_letters[:rank]
-    operands = [
-        "".join(name for axis, name in enumerate(axes) if axis not in expanded)
-        for expanded in (expand_x, expand_y, expand_z)
-    ]
-    kept = "".join(name for axis, name in enumerate(axes) if axis not in summed)
-    return torch.einsum(f"{','.join(operands)}->{kept}", x, y, z)
 
 
 @contextlib.contextmanager
@@ -181,10 +158,17 @@ def _split(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def _reason(error: Exception) -> str:
-    """Return the first line of torch's message; where it only announces the reason, that too."""
+    """Return the first line of torch's message; where it only announces the reason, that too.
+
+    Where torch suggests other dimensions, they follow: `torch.export.Dim` takes what they say.
+    """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     told = next((k for k, line in enumerate(lines) if not line.endswith(":")), len(lines))
     reason = " ".join(lines[: told + 1]) or type(error).__name__
+    if "Suggested fixes:" in lines:
+        start = lines.index("Suggested fixes:") + 1
+        fixes = itertools.takewhile(lambda line: " = " in line, lines[start:])
+        reason += f" Suggested fixes: {'; '.join(fixes)}"
     return reason + _place(error)
 
 

@@ -23,6 +23,13 @@ FOLD_LIMIT_BYTES = 1 << 20
 # Operators whose result is a size, and which give it its value when the model runs.
 _DEFINE_SIZES = ("aten._local_scalar_dense.default", "aten.item.default")
 
+# Operators whose data decides how long their (first) result is.
+_DECIDE_LENGTH = (
+    "aten.nonzero.default",
+    "aten._unique2.default",
+    "aten.repeat_interleave.Tensor",
+)
+
 
 class GraphWalk:
     """Values of the nodes of a graph: Relax expressions, constants of torch, sizes, scalars."""
@@ -154,12 +161,13 @@ def live_nodes(graph: torch.fx.Graph, wanted: Iterable[torch.fx.Node]) -> list[t
 
 def _defines_symbol(node: torch.fx.Node) -> bool:
     """Tell whether a node's value holds a symbol that only the run's data decides."""
-    if str(node.target) in _DEFINE_SIZES or str(node.target) == "aten.nonzero.default":
+    if str(node.target) in (*_DEFINE_SIZES, *_DECIDE_LENGTH):
         return any(isinstance(s, torch.SymInt) for s in _sizes_of(node.meta.get("val")))
     return False
 
 
 def _sizes_of(value: Any) -> list[Any]:
+    value = value[0] if isinstance(value, tuple | list) else value
     return list(value.shape) if isinstance(value, torch.Tensor) else [value]
 
 

@@ -48,6 +48,9 @@ def test_a_view_with_a_symbolic_dimension() -> None:
         (lambda x: R.max(x, [1]), lambda a: a.max(1)),
         (lambda x: R.max(x, [0], keepdims=True), lambda a: a.max(0, keepdims=True)),
         (lambda x: R.min(x), np.min),
+        (lambda x: R.equal(x, x), lambda a: a == a),
+        (lambda x: R.not_equal(x, x), lambda a: a != a),
+        (lambda x: R.greater_equal(x, x), lambda a: a >= a),
     ],
 )
 def test_nan_and_infinity_as_in_numpy(

@@ -8,8 +8,11 @@ from __future__ import annotations
 import torch
 from tvm import relax
 
+from frontends.computations.binary_search import insertion_places
+from frontends.computations.gather import gather
 from frontends.computations.selection import count_nonzero, nonzero
-from frontends.torch.graph_builder import GraphBuilder, Size, Value
+from frontends.computations.unique import describe_groups, group_equal
+from frontends.torch.graph_builder import GraphBuilder, Size, Value, product
 from frontends.torch.registry import converter
 
 
@@ -38,6 +41,44 @@ def _coordinates(b: GraphBuilder, data: relax.Expr, size: Size) -> relax.Expr:
         lambda x, sizes: nonzero(x, sizes[0], sizes[1:]),
         flat, name="nonzero", dims=[size, *shape],
     )  # fmt: skip
+
+
+@converter("aten._unique2.default")
+def unique(
+    b: GraphBuilder,
+    x: Value,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+) -> tuple[relax.Expr, ...]:
+    """The distinct elements in order, which of them each element is, and how often each occurs."""
+    data = b.tensor(x)
+    shape, size = b.shape(data), b.result_shape[0]
+    rows = b.reshape(data, [1, product(shape), 1])
+    order, group, count = b.parts(b.te(group_equal, rows, name="group_equal"), 3)
+    if b.is_undefined(size):
+        b.define_sizes(count, [size])
+    described = b.te(
+        lambda o, g, sizes: describe_groups(o, g, sizes[0], is_sorted=True),
+        order, group, name="describe_groups", dims=[size],
+    )  # fmt: skip
+    first, inverse, counts = b.parts(described, 3)
+    values = b.te(lambda t, i: gather(t, i, 1), rows, first, name="unique")
+    return b.reshape(values, [size]), b.reshape(inverse, shape), counts
+
+
+@converter("aten.repeat_interleave.Tensor")
+def repeat_places(b: GraphBuilder, repeats: Value, *, output_size: Value = None) -> relax.Expr:
+    """Each place as often as `repeats` (n,) says: [2, 0, 1] gives [0, 0, 2]."""
+    ends = b.emit(relax.op.cumsum(b.tensor(repeats, "int64"), 0))
+    size, length = b.result_shape[0], b.shape(ends)[0]
+    if b.is_undefined(size):
+        b.define_sizes(b.reshape(b.slice_axis(ends, 0, length - 1, length), [1]), [size])
+    numbers = b.emit(relax.op.arange(0, size, 1, "int64"))
+    places = b.te(
+        lambda t, v: insertion_places(t, v, 0, True, "int64"), ends, numbers, name="repeat_places"
+    )
+    return b.tensor(places, b.dtype)
 
 
 @converter("aten._local_scalar_dense.default", "aten.item.default")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from tvm import relax
 
-from frontends.torch.graph_builder import GraphBuilder, Size, Value, product
+from frontends.torch.graph_builder import GraphBuilder, Size, Value, dtype_name, product
 from frontends.torch.registry import converter
 
 
@@ -26,18 +27,15 @@ def batch_norm(
     """Normalize channels (axis 1) with the running statistics; two empty tensors stand for new."""
     gamma, beta = _affine(b, weight, bias, b.shape(b.tensor(running_mean)))
     result = relax.op.nn.batch_norm(
-        b.tensor(x),
-        gamma,
-        beta,
-        b.tensor(running_mean),
-        b.tensor(running_var),
+        *_alike(b, x, gamma, beta, running_mean, running_var),
         axis=1,
         epsilon=eps,
         momentum=momentum,
         training=False,
     )
     empty = b.emit(relax.op.zeros(relax.ShapeExpr([0]), b.dtype))
-    return b.emit(relax.TupleGetItem(b.emit(result), 0)), empty, empty
+    normalized = b.emit(relax.TupleGetItem(b.emit(result), 0))
+    return b.tensor(normalized, b.dtype), empty, empty
 
 
 @converter("aten.layer_norm.default")
@@ -51,9 +49,10 @@ def layer_norm(
     cudnn_enable: bool = True,
 ) -> relax.Expr:
     """Normalize over the trailing axes `normalized_shape` and scale by weight and bias."""
-    gamma, beta = _affine(b, weight, bias, normalized_shape)
+    operands = _alike(b, x, *_affine(b, weight, bias, normalized_shape))
     axes = list(range(-len(normalized_shape), 0))
-    return relax.op.nn.layer_norm(b.tensor(x), gamma, beta, axes=axes, epsilon=eps)
+    result = b.emit(relax.op.nn.layer_norm(*operands, axes=axes, epsilon=eps))
+    return b.tensor(result, b.dtype)
 
 
 @converter("aten.native_layer_norm.default")
@@ -92,9 +91,10 @@ def _group_norm(
     b: GraphBuilder, data: relax.Expr, gamma: relax.Expr, beta: relax.Expr, groups: int, eps: float
 ) -> relax.Expr:
     """Normalize groups of channels; Relax takes no bfloat16 here."""
-    wide = "float32" if b.dtype == "bfloat16" else b.dtype
+    operands = _alike(b, data, gamma, beta)
+    wide = "float32" if str(operands[0].ty.dtype) == "bfloat16" else None
     result = relax.op.nn.group_norm(
-        *(b.tensor(operand, wide) for operand in (data, gamma, beta)),
+        *(b.tensor(operand, wide) for operand in operands),
         num_groups=groups,
         channel_axis=1,
         axes=list(range(2, data.ty.ndim)),
@@ -220,7 +220,9 @@ def instance_norm(
     if b.dtype == "float64":  # TVM's instance norm is for float32
         return _group_norm(b, data, gamma, beta, channels, eps)
     axes = list(range(2, data.ty.ndim))
-    return relax.op.nn.instance_norm(data, gamma, beta, channel_axis=1, axes=axes, epsilon=eps)
+    operands = _alike(b, data, gamma, beta)
+    result = relax.op.nn.instance_norm(*operands, channel_axis=1, axes=axes, epsilon=eps)
+    return b.tensor(b.emit(result), b.dtype)
 
 
 @converter("aten.rms_norm.default")
@@ -235,7 +237,8 @@ def rms_norm(
     gamma, _ = _affine(b, weight, None, normalized_shape)
     epsilon = torch.finfo(getattr(torch, b.dtype)).eps if eps is None else eps
     axes = list(range(-len(normalized_shape), 0))
-    return relax.op.nn.rms_norm(b.tensor(x), gamma, axes=axes, epsilon=epsilon)
+    result = relax.op.nn.rms_norm(*_alike(b, x, gamma), axes=axes, epsilon=epsilon)
+    return b.tensor(b.emit(result), b.dtype)
 
 
 def _affine(
@@ -246,6 +249,14 @@ def _affine(
     gamma = torch.ones(list(shape), dtype=dtype) if weight is None else weight
     beta = torch.zeros(list(shape), dtype=dtype) if bias is None else bias
     return b.tensor(gamma), b.tensor(beta)
+
+
+def _alike(b: GraphBuilder, *operands: Value) -> list[relax.Expr]:
+    """Return operands in the widest of their dtypes: x may be bfloat16, parameters float32."""
+    tensors = [b.tensor(operand) for operand in operands]
+    dtypes = [getattr(torch, str(tensor.ty.dtype)) for tensor in tensors]
+    widest = dtype_name(functools.reduce(torch.promote_types, dtypes))
+    return [b.tensor(tensor, widest) for tensor in tensors]
 
 
 @converter("aten._softmax.default")

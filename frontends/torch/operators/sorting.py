@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from tvm import relax, te
+from tvm import relax, te, tirx
 
 from frontends.computations.gather import gather_elements
+from frontends.computations.kernel import index
+from frontends.computations.not_a_number import is_nan
 from frontends.computations.sort import argsort, top_k
-from frontends.torch.graph_builder import GraphBuilder, Value
+from frontends.torch.graph_builder import GraphBuilder, Value, product
 from frontends.torch.registry import converter
 
 Pair = tuple[relax.Expr, relax.Expr]
@@ -87,14 +90,57 @@ def kthvalue(b: GraphBuilder, x: Value, k: int, dim: int = -1, keepdim: bool = F
 
 @converter("aten.median.dim", "aten.nanmedian.dim")
 def median(b: GraphBuilder, x: Value, dim: int, keepdim: bool = False) -> Pair:
-    """The lower middle element along an axis, and where it is; NaN where there is one."""
-    if "nan" in str(b.node.target):
-        raise b.unsupported("NaNs that do not count")
-    if "float" in b.dtype:  # the middle moves to the end where an element is NaN
-        raise b.unsupported("float elements, which may be NaN")
+    """The lower middle element along an axis, and where it is.
+
+    Where there is NaN, it is the first one; for `nanmedian` NaN does not count.
+    """
+    data, shape = b.tensor(x), b.result_shape
+    axis = b.axis(dim, data.ty.ndim)
+    rows = b.rows(data, axis)
+    return tuple(b.reshape(part, shape) for part in _middle(b, rows))
+
+
+@converter("aten.median.default", "aten.nanmedian.default")
+def median_of_all(b: GraphBuilder, x: Value) -> relax.Expr:
+    """The lower middle element of all; of none it is NaN."""
     data = b.tensor(x)
-    shape = b.shape(data) or [1]
-    return _nth(b, x, (b.static(shape[b.axis(dim, len(shape))]) - 1) // 2, dim)
+    count = product(b.shape(data))
+    if isinstance(count, int) and count == 0:
+        return relax.const(math.nan, b.dtype)
+    return b.reshape(_middle(b, b.reshape(data, [1, count, 1]))[0], [])
+
+
+def _middle(b: GraphBuilder, rows: relax.Expr) -> Pair:
+    """Return the median along the middle axis of (outer, n, inner), and where it is."""
+    skips_nan = "nan" in str(b.node.target)
+    order = sorted_places(b, rows, descending=False)
+    values = b.te(lambda t, i: gather_elements(t, i, 1), rows, order, name="sorted")
+
+    def place(t: te.Tensor) -> te.Tensor:
+        outer, n, inner = t.shape
+        k = te.reduce_axis((0, n), name="k")
+        one, zero = tirx.const(1, "int64"), tirx.const(0, "int64")
+
+        def number(o: Any, _: Any, i: Any) -> Any:
+            is_float = "float" in str(t.dtype)
+            counted = tirx.Select(is_nan(t(o, k, i)), zero, one) if is_float else one
+            return te.sum(counted, axis=k)
+
+        numbers = te.compute((outer, 1, inner), number, name="numbers")
+
+        def middle(o: Any, j: Any, i: Any) -> Any:
+            found = numbers(o, j, i)  # NaN stands behind the numbers
+            half = tirx.max(tirx.floordiv(found - 1, tirx.const(2, "int64")), zero)
+            return half if skips_nan else tirx.Select(found < index(n), found, half)
+
+        return te.compute((outer, 1, inner), middle, name="middle")
+
+    at = b.te(place, values, name="middle")
+    values, places = (
+        b.te(lambda t, i: gather_elements(t, i, 1), part, at, name="median")
+        for part in (values, order)
+    )
+    return values, places
 
 
 def _nth(b: GraphBuilder, x: Value, place: int, dim: int) -> Pair:

@@ -236,3 +236,9 @@ class First(nn.Module):
 
     def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
         return self.model(*tensors)[0]
+
+
+def test_an_error_of_the_sizes_says_what_torch_suggests():
+    layer = nn.Conv1d(3, 4, 3).eval()
+    with pytest.raises(InvalidModel, match=r"Suggested fixes: length = Dim\('length', min=3\)"):
+        import_torch(layer, (torch.ones(2, 3, 9),), dynamic_shapes=({2: "length"},))

@@ -305,3 +305,52 @@ def test_a_number_that_changes_from_call_to_call_is_compiled():
     for scale in (3.0, 2.0, 0.5):
         close(fast(x, scale=scale), x * scale)
     assert outcomes() == ["compiled"] * 2
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("masked", ["", "queries", "keys", "both"])
+def test_an_encoder_layer_as_inference_calls_it(masked):
+    """Dynamo sees one operator there, `_transformer_encoder_layer_fwd`."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(
+        8,
+        2,
+        16,
+        activation="gelu" if masked else "relu",
+        batch_first=True,
+        norm_first=masked in ("keys", "both"),
+    ).eval()
+    ahead = torch.ones(5, 5, dtype=torch.bool).triu(1) if masked in ("queries", "both") else None
+    padding = torch.tensor([[0, 0, 0, 0, 1], [0, 0, 0, 1, 1]]) > 0
+    padding = padding if masked in ("keys", "both") else None
+
+    def function(x):
+        return layer(x, src_mask=ahead, src_key_padding_mask=padding)
+
+    x = torch.randn(2, 5, 8)
+    close(compiled(function)(x), function(x))
+    assert outcomes() == ["compiled"]
+
+
+@torch.no_grad()
+def test_autocast_leaves_the_parameters_of_norms_wide():
+    layers = nn.Sequential(nn.Conv1d(3, 4, 3), nn.BatchNorm1d(4), nn.ReLU(), nn.LayerNorm(6)).eval()
+
+    def function(x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return layers(x)
+
+    x = torch.randn(2, 3, 8)
+    have, want = compiled(function)(x), function(x)
+    assert have.dtype == want.dtype
+    torch.testing.assert_close(have, want, rtol=2e-2, atol=2e-2)
+
+
+def test_what_is_computed_equals_itself_unless_it_is_nan():
+    """Fusion gives the operand a name, and TVM's simplifier takes `name == name` for true."""
+
+    def function(x):
+        return x.abs() == x.abs(), x.isfinite(), x.relu(), x.sum(), x.half() != x.half()
+
+    x = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, 1.0])
+    torch.testing.assert_close(compiled(function)(x), function(x), equal_nan=True)
