@@ -32,6 +32,8 @@ from tir_schedules.rule import Decline, Rule
 
 # Multiply-adds a core does in about 30 us, where a parallel region starts to pay.
 PARALLEL_FMAS = 1_000_000
+# What reading an element of a weight takes, in multiply-adds: a product of few rows waits for it.
+_READ_FMAS = 4
 # A longer loop that no small factor divides stays a loop, so that code stays small.
 _MAX_UNROLL = 16
 
@@ -226,7 +228,8 @@ def register_tile(
     step, unrolled = sch.split(depth, [None, unrolled_depth(sch, depth)])
     sch.reorder(*outer, tiles, step, unrolled, row, lane)
     fused = sch.fuse(*outer) if len(outer) > 1 else outer[0]
-    work = points([*extents(sch, [fused]), row_count, k_count, tile.cols])
+    read = points([*extents(sch, [fused]), k_count, tile.cols])
+    work = max(read * points([row_count]), read * _READ_FMAS)
     if work >= PARALLEL_FMAS and machine.cores > 1:
         sch.parallel(fused)
     sch.unroll(unrolled)

@@ -194,6 +194,8 @@ def test_small_products_stay_serial() -> None:
 
     assert parallel_loops((4,), 16, 32) == 0
     assert parallel_loops((128,), 256, 256) == 1
+    assert parallel_loops((1,), 512, 1024) == 1  # 2 MB of weights, though few multiply-adds
+    assert parallel_loops((1,), 256, 256) == 0
 
 
 def test_machine_code_keeps_the_tile_in_registers() -> None:
