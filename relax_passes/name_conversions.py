@@ -64,7 +64,8 @@ def handed_over(
 def _innermost_conversion(func: tirx.PrimFunc, named: Iterable[tirx.Var]) -> tirx.Cast | None:
     """Return an integer that is converted from a float computed from sizes alone, if there is one.
 
-    Of one within another, the inner one: the outer one is then computed from a size.
+    One computed from constants alone, as the depth of a sorting network, is as good as one. Of one
+    within another, the inner one: the outer one is then computed from a size.
 
     Args:
         func: A kernel.
@@ -75,7 +76,8 @@ def _innermost_conversion(func: tirx.PrimFunc, named: Iterable[tirx.Var]) -> tir
     found: list[tirx.Cast] = []
 
     def look(cast: tirx.Cast) -> None:
-        if not found and _is_conversion(cast) and known.issuperset(used_in(cast)):
+        used = used_in(cast)
+        if not found and _is_conversion(cast) and used and known.issuperset(used):
             found.append(cast)
 
     tvm_ffi.structural_walk(func, (tirx.Cast, look), order="post")

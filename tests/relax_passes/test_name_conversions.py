@@ -71,6 +71,17 @@ def test_what_is_converted_from_an_element_stays() -> None:
     assert name_conversions(func, 2).func is func
 
 
+def test_what_is_converted_from_constants_stays() -> None:
+    """The depth of a sorting network on a GPU is ceil(log2(64)): nothing for a caller."""
+    depth = tirx.Cast("int64", tirx.ceil(tirx.log2(tirx.const(64, "float64"))))
+
+    def deepened(x: te.Tensor) -> te.Tensor:
+        return te.compute((4,), lambda i: x[i, 0] + depth, name="y")
+
+    func = _function(tirx.IntImm("int64", 4), deepened)
+    assert name_conversions(func, 2).func is func
+
+
 def _module(*computations: Callable[[te.Tensor], te.Tensor]) -> tvm.IRModule:
     """Return the module whose `main` enlarges (h, 4) by 1.3, then applies computations."""
     builder = relax.BlockBuilder()
