@@ -71,7 +71,9 @@ def running_logsumexp(x: te.Tensor) -> te.Tensor:
                 value = Scalar(as_dtype(ins[0][o, j, i], wide), wide)
                 # Equal infinities have no difference: exp(0) stands for their ratio.
                 higher = Scalar(tirx.max(top(), value()), wide)
+                # A NaN stays; a maximum of it and a number is the number.
                 higher.set(tirx.Select(is_nan(value()), value(), higher()))
+                higher.set(tirx.Select(is_nan(top()), top(), higher()))
                 zero = tirx.const(0.0, wide)
                 kept = tirx.Select(top() == higher(), zero, top() - higher())
                 added = tirx.Select(value() == higher(), zero, value() - higher())

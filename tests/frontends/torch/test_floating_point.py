@@ -43,3 +43,8 @@ def test_lengths_that_would_overflow_and_powers_of_two():
     assert_matches_eager(function, torch.tensor([3e30, 0.0, 5.0]), torch.tensor([4e30, 0.0, -12.0]))
     infinite = torch.tensor([INF, 1.0, -INF, INF, NAN]), torch.tensor([1.0, -INF, INF, NAN, -INF])
     assert_matches_eager(torch.hypot, *infinite)
+
+
+def test_a_running_logsumexp_keeps_nan():
+    x = torch.tensor([[1.0, NAN, -INF, INF, 0.0], [-INF, INF, 2.0, NAN, -INF]])
+    assert_matches_eager(lambda x: [x.logcumsumexp(0), x.logcumsumexp(1)], x)
