@@ -62,7 +62,8 @@ def torch_reference(case: Any, inputs: Sequence[np.ndarray]) -> np.ndarray:
     import torch
 
     where = "cuda" if torch_sees_cuda() else "cpu"
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    if where == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     tensors = [torch.from_numpy(np.ascontiguousarray(x)).to(where) for x in inputs]
     with torch.inference_mode():
         wide = [x.float() if x.is_floating_point() else x for x in tensors]

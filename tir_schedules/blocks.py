@@ -54,6 +54,18 @@ def rule_tag(sch: s_tir.Schedule, block: SBlockRV) -> str:
     return str(sch.get(block).annotations.get("schedule_rule", ""))
 
 
+def launches_threads(func: PrimFunc) -> bool:
+    """Tell whether a function is written for threads already, as TVM's sorts for GPUs are."""
+    found: list[tirx.AttrStmt] = []
+
+    def visit(stmt: tirx.AttrStmt) -> None:
+        if stmt.attr_key == "thread_extent":
+            found.append(stmt)
+
+    tvm_ffi.structural_walk(func.body, (tirx.AttrStmt, visit), order="pre")
+    return bool(found)
+
+
 def is_output(sch: s_tir.Schedule, block: SBlockRV) -> bool:
     """Tell whether a block writes a parameter of the function."""
     params = list(sch.mod["main"].params)

@@ -11,10 +11,12 @@ from tvm import s_tir
 from tvm.s_tir import SBlock
 from tvm.tirx import PrimFunc
 
+from tir_schedules.blocks import launches_threads
 from tir_schedules.machine import Machine
 
 FAILED = "failed"  # how the reason of a rule that raised something else than `Decline` begins
 _NO_BLOCKS = "its loops have no compute blocks, as those of a scan or of a check of indices"
+_WRITTEN = "its loops are written for threads already, as those of a sort"
 
 
 class Decline(Exception):
@@ -26,10 +28,11 @@ class Rule:
     """A named schedule rule.
 
     `apply(func, machine)` returns the schedule of the whole function (its function is called
-    `main`) or the scheduled function itself, or raises `Decline(reason)`. Any other exception also
-    counts as a decline. A rule is not asked, since a schedule takes time to make, about a function
-    without one block of its `tag`, or without blocks, unless it takes loops as they are. One that
-    writes the instructions of some kinds of target names them in `kinds`; () fits any.
+    `main`) or the scheduled function itself, or raises `Decline(reason)`. Any other exception
+    also counts as a decline. A rule is not asked, since a schedule takes time to make, about a
+    function without one block of its `tag`, without blocks or with threads, unless it takes loops
+    as they are. One that writes the instructions of some kinds of target names them in `kinds`;
+    () fits any.
     """
 
     name: str
@@ -56,9 +59,10 @@ def apply_rules(func: PrimFunc, machine: Machine, rules: Iterable[Rule]) -> Sche
     """
     declined: list[tuple[str, str]] = []
     tags = _block_tags(func)
-    if not tags:
+    written = launches_threads(func)
+    if written or not tags:
         rules = [rule for rule in rules if not rule.needs_blocks]
-        declined.append(("rules of blocks", _NO_BLOCKS))
+        declined.append(("rules of blocks", _WRITTEN if written else _NO_BLOCKS))
     for rule in rules:
         if rule.kinds and machine.kind not in rule.kinds:
             reason = f"writes instructions of {' and '.join(rule.kinds)}, this is {machine.kind}"

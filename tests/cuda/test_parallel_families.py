@@ -1,4 +1,4 @@
-"""Gathers and scatters on CUDA: many threads for each, and no kernel of one."""
+"""Gathers, scatters and sorts on CUDA: many threads for each, and no kernel of one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import tvm_ffi
 from tvm import relax, tirx
 from tvm.relax import op
 from tvm.script import relax as R
+from tvm.sym import Analyzer
 from tvm.tirx import PrimFunc
 
 from relax_passes.pass_base import PassContext
@@ -25,6 +26,9 @@ FAMILIES: dict[str, Emit] = {
     "scatter_add": lambda x, at: op.scatter_elements(
         x, at, op.astype(at, "float32"), axis=1, reduction="add"
     ),
+    "sort": lambda x, _: op.sort(x, axis=1),
+    "argsort": lambda x, _: op.argsort(x, axis=1, dtype="int64"),
+    "topk": lambda x, _: op.topk(x, k=5, axis=1),
 }
 
 
@@ -42,12 +46,13 @@ def scheduled(emit: Emit) -> dict[str, PrimFunc]:
 
 
 def threads_of(func: PrimFunc) -> list[int]:
-    """Return the size of each thread axis of a function's kernels, those of one block left out."""
+    """Return the most threads of each axis of a function's kernels, those of one block left out."""
     found: list[int] = []
+    analyzer = Analyzer()
 
     def visit(stmt: tirx.AttrStmt) -> None:
         if stmt.attr_key == "thread_extent" and str(stmt.node.thread_tag).startswith("threadIdx"):
-            found.append(int(stmt.value))
+            found.append(analyzer.const_int_bound(stmt.value).max_value)
 
     def visit_loop(loop: tirx.For) -> None:
         binding = loop.thread_binding

@@ -5,7 +5,13 @@ from __future__ import annotations
 from tvm import s_tir
 from tvm.tirx import PrimFunc
 
-from tir_schedules.blocks import inline_spatial, is_spatial, leaf_blocks, new_schedule
+from tir_schedules.blocks import (
+    inline_spatial,
+    is_spatial,
+    launches_threads,
+    leaf_blocks,
+    new_schedule,
+)
 from tir_schedules.cuda.threads import bind_map, is_bound, name_of, thread_per_result
 from tir_schedules.machine import Machine
 from tir_schedules.rule import Rule
@@ -21,6 +27,8 @@ def _one_thread(sch: s_tir.Schedule, name: str) -> s_tir.Schedule:
 
 def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
     sch = new_schedule(func)
+    if launches_threads(func):
+        return sch
     try:
         inline_spatial(sch)
         names = [name_of(sch, block) for block in leaf_blocks(sch)]

@@ -40,6 +40,7 @@ from tir_schedules.llvm.prefetch_row import prefetch_next_row
 from tir_schedules.llvm.row_in_result import keep_row_in_result
 from tir_schedules.machine import Machine
 from tir_schedules.rule import Decline, Rule
+from tir_schedules.variables import used_in
 
 # Row buffers up to this size live on the stack.
 _STACK_BYTES = 16 << 10
@@ -49,11 +50,26 @@ def _long_axes(extents_: list[Expr]) -> list[Expr]:
     return [extent for extent in extents_ if constant(extent) != 1]
 
 
+def _reads_columns(sch: s_tir.Schedule, reduction: SBlockRV) -> bool:
+    """Tell whether a reduced axis comes before a long kept one in some tensor that is read."""
+    stmt = sch.get(reduction)
+    kept = {
+        axis.var: int(axis.iter_type) == IterVar.DataPar
+        for axis in stmt.iter_vars
+        if constant(axis.dom.extent) != 1
+    }
+    loads: list[TensorLoad] = []
+    tvm_ffi.structural_walk(stmt.body, (TensorLoad, loads.append), order="pre")
+    order = [[kept[v] for i in load.indices for v in used_in(i) if v in kept] for load in loads]
+    return any(not before and after for axes in order for before, after in pairwise(axes))
+
+
 def count_row_loops(sch: s_tir.Schedule, out: SBlockRV, reduction: SBlockRV) -> int:
     """Return how many leading loops of `out` enumerate the results of `reduction`.
 
     Raises:
-        Decline: If the kept axes of the reduction are not the leading axes of the output.
+        Decline: If the kept axes of the reduction are not the leading axes of the output, or do not
+            lead in what it reads: of a square, the columns are as many as the rows.
     """
     kept = _long_axes(
         [
@@ -70,6 +86,8 @@ def count_row_loops(sch: s_tir.Schedule, out: SBlockRV, reduction: SBlockRV) -> 
         if count == len(loops) or not tvm_ffi.structural_equal(loops[count], extent):
             raise Decline("the reduction does not keep the leading axes of the output")
         count += 1
+    if _reads_columns(sch, reduction):
+        raise Decline("the reduction runs along axes before those that it keeps")
     return count
 
 

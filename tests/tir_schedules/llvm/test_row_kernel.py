@@ -188,3 +188,9 @@ def test_declines_when_rows_are_not_leading() -> None:
     func = te.create_prim_func([x, softmax(x, 1)])
     with pytest.raises(Decline, match="leading axes"):
         RULE.apply(func, machine())
+
+
+def test_declines_the_columns_of_a_square() -> None:
+    x = te.placeholder((64, 64), name="x")
+    with pytest.raises(Decline, match="axes before those"):
+        RULE.apply(te.create_prim_func([x, softmax(x, 0)]), machine())
