@@ -23,6 +23,7 @@ from tvm.target import Target
 
 from benchmarks.gemm_shapes import compiled
 from benchmarks.machine_limits import fma_peak
+from benchmarks.markdown_table import table_lines
 from benchmarks.turns import CLOCKS, Clock, take_turns
 from relaxc.thread_pool import use_threads
 from tir_schedules import Machine, host_target, schedule_func
@@ -97,8 +98,7 @@ def measure(tokens: int, masked: bool, target: Target, rounds: int, clock: Clock
 
 def table(rows: Sequence[Row], peak: float) -> str:
     """Return the results as a Markdown table."""
-    lines = [_HEADER, ["---"] * len(_HEADER), *(row.cells(peak) for row in rows)]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+    return "\n".join(table_lines(_HEADER, (row.cells(peak) for row in rows)))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

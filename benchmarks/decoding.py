@@ -24,6 +24,7 @@ import torch
 import relaxc
 from benchmarks import zoo
 from benchmarks.decoders import CAPACITY, DECODERS, decoder, state_names
+from benchmarks.markdown_table import table_lines
 from benchmarks.turns import take_turns
 
 PROMPT, STEPS = 64, 6
@@ -177,8 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for name in options.models
         for row in measure(name, options.threads, options.rounds, options.inductor)
     ]
-    lines = [_HEADER, ["---"] * len(_HEADER), *rows]
-    table = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+    table = "\n".join(table_lines(_HEADER, rows))
     text = (
         f"Cache for {CAPACITY} tokens, prompt of {PROMPT}, float32, {options.threads} threads; "
         f"ONNX Runtime {onnxruntime.__version__}, torch {torch.__version__.split('+')[0]}"

@@ -23,6 +23,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from benchmarks.markdown_table import table_line, table_lines
+
 RESULTS = Path(__file__).parent / "results"
 _TOLERANCES = {"float32": 1e-4, "float16": 2e-2}  # of the largest number of the reference
 _ROUNDS = 5
@@ -110,8 +112,8 @@ def render(rows: Sequence[Row], engines: Sequence[str], device: str, skipped: Se
     """Return the table as Markdown: times, ratios to relaxc's (above 1: relaxc is faster)."""
     peers = list(engines[1:])
     header = [*_COLUMNS, *(f"{peer} us (ratio)" for peer in peers)]
-    lines = [f"# GPU kernels on {device}", "", _line(header), _line(["---"] * len(header))]
-    lines += [_line(_cells(row, engines[0], peers)) for row in rows]
+    lines = [f"# GPU kernels on {device}", ""]
+    lines += table_lines(header, (_cells(row, engines[0], peers) for row in rows))
     lines += ["", "Medians of rounds in turns; a ratio is an engine's time over relaxc's."]
     notes = [
         f"- {row.case}, {engine}: {reason}"
@@ -136,10 +138,6 @@ def _cells(row: Row, ours: str, peers: Sequence[str]) -> list[str]:
         ratio = f" ({theirs / own:.2f})" if theirs is not None and own else ""
         cells.append("-" if theirs is None else f"{1e6 * theirs:.1f}{ratio}")
     return cells
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
 
 
 def _reason(fault: Exception) -> str:
@@ -182,7 +180,7 @@ def run_cases(
             skipped.append(name)
             continue
         row = measure(name, case, engines, reference, clock, small=small)
-        print(_line(_cells(row, engines[0].name, [e.name for e in engines[1:]])), flush=True)
+        print(table_line(_cells(row, engines[0].name, [e.name for e in engines[1:]])), flush=True)
         rows.append(row)
     return rows, skipped
 

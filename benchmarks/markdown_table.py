@@ -20,21 +20,21 @@ def render_markdown(document: dict[str, Any]) -> str:
             "Medians of interleaved runs in milliseconds; (1.2x) is a time 1.2 times relaxc's.",
             "The error is relaxc's max abs error over ONNX Runtime's largest output.",
             "",
-            *_table(
+            *table_lines(
                 ["model", "threads", "relaxc", *peers, "error"],
                 (_speed(row, peers) for row in rows),
             ),
             "",
             "Compilation: seconds, by phase, and what came out.",
             "",
-            *_table(
+            *table_lines(
                 ["model", "threads", "seconds", "where", "distinct kernels", "layout transforms"],
                 (_compilation(row) for row in rows if "compile" in row),
             ),
             "",
             "Arena in MB: without reuse, TVM's planner, relaxc's, the largest sum alive at once.",
             "",
-            *_table(
+            *table_lines(
                 ["model", "threads", "naive", "TVM", "relaxc", "bound", "relaxc / bound"],
                 (_arena(row) for row in rows if "compile" in row),
             ),
@@ -85,6 +85,11 @@ def _or_dash(value: Any) -> str:
     return "-" if value is None else str(value)
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    lines = [header, ["---"] * len(header), *rows]
-    return ["| " + " | ".join(cells) + " |" for cells in lines]
+def table_lines(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return the lines of a table, its header and the line under it first."""
+    return list(map(table_line, [header, ["---"] * len(header), *rows]))
+
+
+def table_line(cells: Sequence[str]) -> str:
+    """Return a row of a table."""
+    return "| " + " | ".join(cells) + " |"

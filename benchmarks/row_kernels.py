@@ -24,6 +24,7 @@ from tvm import te, tirx, topi
 from tvm.target import Target
 
 from benchmarks.gemm_shapes import compiled
+from benchmarks.markdown_table import table_line, table_lines
 from benchmarks.turns import CLOCKS, take_turns
 from relaxc.thread_pool import use_threads
 from tir_schedules import host_target, schedule_func
@@ -224,16 +225,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     use_threads(options.threads)
     torch.set_num_threads(options.threads)
     target = host_target(options.threads)
-    lines = ["| " + " | ".join(_HEADER) + " |", "|" + " --- |" * len(_HEADER)]
+    rows = []
     for shape in SHAPES:
         for kernel in KERNELS:
-            cells = measure(kernel, shape, target, options.threads, options.rounds, options.clock)
-            lines.append("| " + " | ".join(cells) + " |")
-            print(lines[-1], flush=True)
+            row = measure(kernel, shape, target, options.threads, options.rounds, options.clock)
+            rows.append(row)
+            print(table_line(row), flush=True)
+    table = "\n".join(table_lines(_HEADER, rows))
     text = (
         f"float32, {options.threads} threads, {options.clock} clock, best of {options.rounds} "
         f"rounds; torch {torch.__version__.split('+')[0]}, ONNX Runtime "
-        f"{onnxruntime.__version__}. A ratio below 1: ours is faster.\n\n" + "\n".join(lines) + "\n"
+        f"{onnxruntime.__version__}. A ratio below 1: ours is faster.\n\n{table}\n"
     )
     if options.results:
         options.results.write_text(f"# Row kernels on a CPU\n\n{text}")

@@ -19,6 +19,7 @@ import onnx
 
 import relaxc
 from benchmarks import zoo
+from benchmarks.markdown_table import table_lines
 from benchmarks.turns import take_turns
 
 LENGTHS = (1, 7, 16, 64, 128, 197, 384, 512)
@@ -84,8 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for tokens in options.lengths:
         rows.append(measure(model, general, tokens, options.threads, options.rounds))
         print(" ".join(rows[-1]), flush=True)
-    lines = [_HEADER, ["---"] * len(_HEADER), *rows]
-    table = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+    table = "\n".join(table_lines(_HEADER, rows))
     text = f"{options.model}, batch 1, {options.threads} threads, medians in turns.\n\n{table}\n"
     if options.results:
         options.results.write_text(f"# One model for all lengths\n\n{text}")

@@ -13,6 +13,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import IntImm, PrimFunc
 
 from tir_schedules.let_names import renew_let_names
+from tir_schedules.loads import loads_in
 
 # A core moves about this many scalar elementwise results a microsecond, and a parallel region
 # costs about 4 us: below PARALLEL_WORK scalar operations (about 30 us) loops stay serial.
@@ -141,7 +142,7 @@ def inline_spatial(
 def _grows_too_large(producer: SBlock, readers: list[object]) -> bool:
     """Tell whether the readers' expressions are too long to compile with the producer's in them."""
     own, buffer = producer.body, producer.writes[0].source
-    loads = [_loads_of(reader, buffer) for reader in readers]
+    loads = [len(loads_in(reader, buffer)) for reader in readers]
     nodes, choices = expression_nodes(own), expression_nodes(own, _CHOICES)
     if sum(loads) > 1 and (_computed_nodes(own) > _MAX_REPEATED_NODES or choices > 1):
         return True
@@ -163,16 +164,6 @@ def _computed_nodes(store: tirx.BufferStore) -> int:
         store.value, (TensorLoad, lambda load: tirx.const(0, str(load.ty.dtype)))
     )
     return expression_nodes(value)
-
-
-def _loads_of(node: object, buffer: tirx.Buffer) -> int:
-    count = [0]
-
-    def visit(load: TensorLoad) -> None:
-        count[0] += int(load.source.same_as(buffer))
-
-    tvm_ffi.structural_walk(node, (TensorLoad, visit), order="pre")
-    return count[0]
 
 
 def vectorize_wide(sch: s_tir.Schedule, loop: LoopRV) -> None:

@@ -52,3 +52,8 @@ def replace_buffer(func: PrimFunc, old: Buffer, new: Buffer, place: Place = list
 
     changes = [(TensorLoad, load), (BufferStore, store), (SBlock, block)]
     return func.with_body(tvm_ffi.structural_map(func.body, changes))
+
+
+def same_type(a: Buffer, b: Buffer) -> bool:
+    """Tell whether two buffers have one shape and dtype."""
+    return bool(tvm_ffi.structural_equal(a.shape, b.shape) and str(a.dtype) == str(b.dtype))

@@ -22,6 +22,7 @@ from tvm.tirx import BufferStore, IterVar, PrimFunc
 
 from relax_passes.layout.blocked import dims_of, has_channels
 from relax_passes.lowering.rule import is_float32
+from tir_schedules.loads import loads_in
 from tir_schedules.variables import used_in, uses
 
 _RANK = 4
@@ -123,12 +124,6 @@ def _leaf(func: PrimFunc) -> tuple[SBlock, BufferStore] | None:
     return (block, store) if straight and len(places) == _RANK else None
 
 
-def _loads(part: Any) -> list[TensorLoad]:
-    found: list[TensorLoad] = []
-    tvm_ffi.structural_walk(part, (TensorLoad, found.append))
-    return found
-
-
 def _reads_channel(func: PrimFunc, place: int, block: SBlock, store: BufferStore) -> bool:
     """Tell whether the parameter at `place` is read at the channel of the result."""
     channel = block.iter_vars[1].var
@@ -136,14 +131,14 @@ def _reads_channel(func: PrimFunc, place: int, block: SBlock, store: BufferStore
     return any(
         load.source.same_as(parameter) and len(load.indices) == _RANK
         and load.indices[1].same_as(channel)
-        for load in _loads(store.value)
+        for load in loads_in(store.value)
     )  # fmt: skip
 
 
 def _passes_through(block: SBlock, store: BufferStore, image: tirx.Var) -> bool:
     """Tell whether sample and channel are used for nothing but the place in the image."""
     sample, channel = (iv.var for iv in block.iter_vars[:2])
-    for load in _loads(store.value):
+    for load in loads_in(store.value):
         if not load.source.same_as(image):
             continue
         if not (load.indices[0].same_as(sample) and load.indices[1].same_as(channel)):
@@ -163,7 +158,7 @@ def _is_linear(value: Any, image: tirx.Var) -> bool:
     """Tell whether an expression is a sum of elements of `image` with factors."""
 
     def reads(part: Any) -> bool:
-        return any(load.source.same_as(image) for load in _loads(part))
+        return any(load.source.same_as(image) for load in loads_in(part))
 
     if isinstance(value, TensorLoad):
         return bool(value.source.same_as(image)) and not any(map(reads, value.indices))

@@ -11,6 +11,8 @@ from tvm.tirx import BufferStore, IterVar, PrimFunc, Var
 
 from relax_passes.analysis.category import Category, categorize
 from relax_passes.analysis.definitions import equal_sizes
+from tir_schedules.loads import loads_in
+from tir_schedules.replaced_buffer import same_type
 
 IN_PLACE_OPERANDS = "relaxc.in_place_operands"  # attribute of a scheduled PrimFunc
 
@@ -64,18 +66,6 @@ def stores_of(node: PrimFunc | SBlock) -> list[BufferStore]:
     return stores
 
 
-def loads_of(node: PrimFunc | SBlock) -> list[TensorLoad]:
-    """Return all loads within a function or a block."""
-    loads: list[TensorLoad] = []
-    tvm_ffi.structural_walk(node.body, (TensorLoad, loads.append))
-    return loads
-
-
-def same_type(a: Var, b: Var) -> bool:
-    """Tell whether two buffers have one shape and dtype."""
-    return bool(tvm_ffi.structural_equal(a.shape, b.shape) and str(a.dtype) == str(b.dtype))
-
-
 def _pointwise(
     operand: Var, result: Var, outputs: Sequence[Var], blocks: list[SBlock], by_rows: bool
 ) -> bool:
@@ -87,7 +77,7 @@ def _pointwise(
     derived = {operand}
     last = None
     for block in blocks:
-        touching = [load for load in loads_of(block) if load.source in derived]
+        touching = [load for load in loads_in(block.body) if load.source in derived]
         if not touching:
             continue
         if any(int(axis.iter_type) != IterVar.DataPar for axis in block.iter_vars):

@@ -15,7 +15,9 @@ from tvm.s_tir import SBlock, SBlockRealize
 from tvm.sym import detect_iter_map
 from tvm.tirx import BufferStore, IterVar, PrimFunc, Var
 
-from relax_passes.analysis.overwrite import loads_of, same_type, stores_of
+from relax_passes.analysis.overwrite import stores_of
+from tir_schedules.loads import loads_in
+from tir_schedules.replaced_buffer import same_type
 
 
 def epilogue_operands(func: PrimFunc) -> list[tuple[int, int]]:
@@ -34,7 +36,7 @@ def epilogue_operands(func: PrimFunc) -> list[tuple[int, int]]:
     tvm_ffi.structural_walk(func.body, (SBlockRealize, realizes.append), order="pre")
     realizes = [r for r in realizes if len(r.block.iter_vars)]
     writers = [r for r in realizes if any(s.buffer.same_as(output) for s in stores_of(r.block))]
-    if len(writers) != 1 or any(load.source.same_as(output) for load in loads_of(func)):
+    if len(writers) != 1 or loads_in(func.body, output):
         return []
     (realize,) = writers
     stores = stores_of(realize.block)
@@ -42,8 +44,8 @@ def epilogue_operands(func: PrimFunc) -> list[tuple[int, int]]:
         return []
     for number in numbers:
         operand = func.params[number]
-        loads = [load for load in loads_of(func) if load.source.same_as(operand)]
-        here = [load for load in loads_of(realize.block) if load.source.same_as(operand)]
+        loads = loads_in(func.body, operand)
+        here = loads_in(realize.block.body, operand)
         pointwise = all(
             tvm_ffi.structural_equal(list(load.indices), list(stores[0].indices)) for load in here
         )

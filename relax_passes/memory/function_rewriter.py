@@ -64,7 +64,7 @@ class FunctionRewriter:
         if not public:
             # Its callers see a pure function: what it writes is its own.
             attrs["relax.force_pure"] = True
-        if states := overwritten_states(func, self._in_place):
+        if self._ctx.states and (states := overwritten_states(func, self._in_place)):
             attrs[STATES] = states
         # Built under another name first: a function cannot be replaced while it is being read.
         draft_name = f"planned_{name}"

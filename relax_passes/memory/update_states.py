@@ -50,15 +50,14 @@ def update_states(
 
 def overwritten_states(main: relax.Function, chosen: dict[relax.Var, InPlace]) -> list[int]:
     """Return the numbers of the parameters of `main` that the chosen kernels overwrite."""
-    written = []
-    for binding in bindings_of(main):
-        if binding.var in chosen:
-            arg = binding.value.args[1].fields[chosen[binding.var].operand]
-            names = {
-                number: _names_of(bindings_of(main), p) for number, p in enumerate(main.params)
-            }
-            written += [number for number, own in names.items() if own is not None and arg in own]
-    return written
+    bindings = bindings_of(main)
+    overwritten = {
+        binding.value.args[1].fields[chosen[binding.var].operand]
+        for binding in bindings
+        if binding.var in chosen
+    }
+    names = (_names_of(bindings, param) for param in main.params)
+    return [number for number, own in enumerate(names) if own and own & overwritten]
 
 
 def _part(main: relax.Function, bindings: Sequence[relax.Binding], result: int) -> relax.Expr:

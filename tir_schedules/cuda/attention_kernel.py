@@ -11,8 +11,6 @@ in those that it shows to all of them no mask is evaluated.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import tvm
@@ -30,18 +28,9 @@ from tir_schedules.cuda.attention_tile import STAGES, AttentionTile
 from tir_schedules.cuda.product_operands import Operand
 from tir_schedules.cuda.shared_tile import SharedTile
 from tir_schedules.cuda.written_kernel import write_kernel
+from tir_schedules.loop_statements import when
 from tir_schedules.mask_bounds import Range, shown_everywhere, shown_somewhere
 from tir_schedules.rule import Decline
-
-
-@contextmanager
-def when(condition: Expr | None) -> Iterator[None]:
-    """Emit statements that run where `condition` holds; None for always."""
-    if condition is None:
-        yield
-        return
-    with T.If(condition), T.Then():
-        yield
 
 
 class AttentionKernel:

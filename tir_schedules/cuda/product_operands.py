@@ -25,6 +25,7 @@ from tir_schedules.cuda.matrix_product import (
     as_matrix_product,
     axes_used,
 )
+from tir_schedules.loads import loads_in
 from tir_schedules.rule import Decline
 from tir_schedules.variables import substitute
 
@@ -181,13 +182,10 @@ def _stores(sch: s_tir.Schedule, product: MatrixProduct, plan: Contraction) -> A
     store = sch.get(product.result).body
     axes = [axis.var for axis in sch.get(product.result).iter_vars]
     source = sch.get(product.block).writes[0].source
-    loads: list[TensorLoad] = []
-    tvm_ffi.structural_walk(store.value, (TensorLoad, loads.append), order="pre")
-    for load in loads:
-        if load.source.same_as(source):
-            places = zip(load.indices, axes, strict=True)
-            if not all(tvm_ffi.structural_equal(index, axis) for index, axis in places):
-                raise Decline("the product is read elsewhere than where it was computed")
+    for load in loads_in(store.value, source):
+        places = zip(load.indices, axes, strict=True)
+        if not all(tvm_ffi.structural_equal(index, axis) for index, axis in places):
+            raise Decline("the product is read elsewhere than where it was computed")
 
     def stores(batch: Expr, row: Expr, column: Expr, value: Expr) -> tuple[Any, list[Expr], Expr]:
         places = [batch, row, column] if plan.batch else [row, column]

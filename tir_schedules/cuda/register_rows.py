@@ -21,6 +21,7 @@ from tir_schedules.blocks import constant, inline_spatial, new_schedule
 from tir_schedules.cuda.row_plan import Combine, RowPlan, RowStep, read_rows
 from tir_schedules.cuda.threads import VECTOR, WARP
 from tir_schedules.cuda.written_kernel import cast, write_kernel
+from tir_schedules.loads import loads_in
 from tir_schedules.machine import Machine
 from tir_schedules.rule import Decline, Rule
 from tir_schedules.variables import substitute, uses
@@ -209,9 +210,7 @@ def _loads_of_reductions(plan: RowPlan) -> list[TensorLoad]:
     for step in plan.steps:
         if step.combine is None:
             continue
-        loads: list[TensorLoad] = []
-        tvm_ffi.structural_walk(step.value, (TensorLoad, loads.append), order="pre")
-        for load in loads:
+        for load in loads_in(step.value):
             if any(load.source.same_as(buffer) for buffer in made) or not uses(load, plan.x):
                 continue
             found.setdefault(tvm_ffi.StructuralKey(load), load)

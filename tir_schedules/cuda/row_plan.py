@@ -17,6 +17,7 @@ from tvm.s_tir.schedule import SBlockRV
 from tvm.tirx import Expr, IterVar
 
 from tir_schedules.blocks import constant, is_output, is_reduction, is_spatial, leaf_blocks
+from tir_schedules.loads import loads_in
 from tir_schedules.rule import Decline
 from tir_schedules.variables import substitute
 
@@ -170,9 +171,7 @@ def _check_reads(step: RowStep, before: Sequence[RowStep], shape: _Shape) -> Non
     Raises:
         Decline: If it reads another row's result, or a map's.
     """
-    loads: list[TensorLoad] = []
-    tvm_ffi.structural_walk(step.value, (TensorLoad, loads.append), order="pre")
-    for load in loads:
+    for load in loads_in(step.value):
         for made in before:
             if not load.source.same_as(made.buffer):
                 continue

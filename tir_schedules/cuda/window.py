@@ -24,12 +24,12 @@ from tir_schedules.cuda.threads import THREADS, VECTOR
 from tir_schedules.cuda.window_pattern import (
     Part,
     Window,
-    loads_of,
     read_window,
     size_of,
     take_apart,
 )
 from tir_schedules.cuda.written_kernel import cast, write_kernel
+from tir_schedules.loads import loads_in
 from tir_schedules.machine import Machine
 from tir_schedules.rule import Decline, Rule
 from tir_schedules.variables import substitute, uses
@@ -85,7 +85,7 @@ class _WindowKernel:
         """Return the window's axis that moves along with the pixels: its loads are shared."""
         pixel = self.window.results[-2].var
         for axis in self.window.window:
-            for load in loads_of(self.window.value):
+            for load in loads_in(self.window.value):
                 if any(uses(i, axis.var) and uses(i, pixel) for i in load.indices):
                     return axis if int(axis.dom.extent.value) <= _UNROLLED else None
         return None

@@ -14,6 +14,7 @@ from tvm.tirx import Expr, IterVar, Var
 
 from tir_schedules.blocks import constant, is_output, is_reduction, is_spatial, leaf_blocks
 from tir_schedules.cuda.row_plan import Combine, combination
+from tir_schedules.loads import loads_in
 from tir_schedules.rule import Decline
 from tir_schedules.variables import substitute
 
@@ -83,7 +84,7 @@ def _only_reader(
     axes = [axis.var for axis in stmt.iter_vars]
     if not isinstance(stmt.body, tirx.BufferStore) or not is_output(sch, readers[0]):
         raise Decline("a block stores several values")
-    same = [load for load in loads_of(stmt.body.value) if load.source.same_as(source)]
+    same = loads_in(stmt.body.value, source)
     if len(axes) != len(source.shape) or not all(_are(load.indices, axes) for load in same):
         raise Decline("its results are read elsewhere than where they are made")
     return axes, stmt.body
@@ -91,13 +92,6 @@ def _only_reader(
 
 def _are(indices: Sequence[Expr], axes: Sequence[Var]) -> bool:
     return len(indices) == len(axes) and all(map(tvm_ffi.structural_equal, indices, axes))
-
-
-def loads_of(value: object) -> list[TensorLoad]:
-    """Return what an expression reads."""
-    found: list[TensorLoad] = []
-    tvm_ffi.structural_walk(value, (TensorLoad, found.append), order="pre")
-    return found
 
 
 @dataclass
@@ -134,7 +128,7 @@ def take_apart(value: Expr) -> tuple[Expr, list[Part]]:
         if getattr(call.op, "name", "") != "prim.if_then_else":
             return call
         condition, load, other = call.args
-        if not isinstance(load, TensorLoad) or loads_of(condition) or not _is_constant(other):
+        if not isinstance(load, TensorLoad) or loads_in(condition) or not _is_constant(other):
             raise Decline("chooses between values that are computed")
         return name(call, load, condition, other)
 

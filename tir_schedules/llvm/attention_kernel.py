@@ -28,9 +28,9 @@ from tir_schedules.attention_nest import AttentionNest
 from tir_schedules.blocks import constant
 from tir_schedules.llvm.attention_mask import BlockMask
 from tir_schedules.llvm.attention_tile import AttentionTile
-from tir_schedules.llvm.loop_statements import copy, f32, fill, i64, lanes_of, serial, when
 from tir_schedules.llvm.register_transpose import transposed
 from tir_schedules.llvm.vector_math import exp2_of_negative
+from tir_schedules.loop_statements import copy, f32, fill, i64, lanes_of, serial, when
 
 _LOWEST = float(np.finfo("float32").min)
 _LOG2_E = 1 / math.log(2.0)

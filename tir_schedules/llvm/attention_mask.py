@@ -9,7 +9,7 @@ from tvm import tirx
 from tvm.tirx import Expr
 
 from tir_schedules.attention_nest import AttentionNest
-from tir_schedules.llvm.loop_statements import i64
+from tir_schedules.loop_statements import i64
 from tir_schedules.mask_bounds import Range, shown_everywhere, shown_somewhere
 
 

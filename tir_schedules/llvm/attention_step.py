@@ -21,9 +21,9 @@ from tvm.tirx import Buffer, Expr, Stmt
 from tir_schedules.attention_nest import AttentionNest
 from tir_schedules.blocks import constant
 from tir_schedules.llvm.attention_mask import BlockMask
-from tir_schedules.llvm.loop_statements import copy, f32, fill, i64, lanes_of, serial, when
 from tir_schedules.llvm.register_transpose import transposed
 from tir_schedules.llvm.vector_math import exp2_of_negative
+from tir_schedules.loop_statements import copy, f32, fill, i64, lanes_of, serial, when
 from tir_schedules.machine import Machine
 
 _MOST_QUERIES = 2

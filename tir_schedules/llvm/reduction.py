@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 import tvm_ffi
 from tvm import s_tir
-from tvm.ir import TensorLoad
 from tvm.s_tir.schedule import SBlockRV
 from tvm.tirx import IterVar, PrimFunc, Var
 
@@ -34,6 +33,7 @@ from tir_schedules.llvm.lane_reduction import (
     vectorize_lanes,
 )
 from tir_schedules.llvm.operand_reductions import reductions_of_operands_first
+from tir_schedules.loads import loads_in
 from tir_schedules.machine import Machine
 from tir_schedules.rule import Decline, Rule
 
@@ -48,10 +48,10 @@ def reads_along_reduced_axis(sch: s_tir.Schedule, block: SBlockRV) -> bool:
     """
     stmt = sch.get(block)
     results = [region.source for region in stmt.writes]
-    loads: list[TensorLoad] = []
-    tvm_ffi.structural_walk(stmt.body, (TensorLoad, loads.append), order="pre")
     operands = [
-        load for load in loads if not any(load.source.same_as(result) for result in results)
+        load
+        for load in loads_in(stmt.body)
+        if not any(load.source.same_as(result) for result in results)
     ]
     if not operands:
         return False

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import tvm_ffi
 from tvm import s_tir, tirx
-from tvm.ir import TensorLoad
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import Buffer, IndexMap, PrimFunc
 
@@ -26,6 +25,7 @@ from tir_schedules.llvm.elementwise import schedule_map
 from tir_schedules.llvm.guarded_rows import compute_all_rows
 from tir_schedules.llvm.prefetch_panel import insert_prefetches, mark_prefetch
 from tir_schedules.llvm.row_block import RowBlock
+from tir_schedules.loads import loads_in
 from tir_schedules.machine import Machine
 from tir_schedules.questions import decide
 from tir_schedules.rule import Decline, Rule
@@ -165,13 +165,7 @@ def _align_axes(sch: s_tir.Schedule, anchor: SBlockRV, reader: SBlockRV) -> None
 
 
 def _only_index(body: object, source: Buffer) -> list[object]:
-    seen: list[list[object]] = []
-
-    def visit(load: TensorLoad) -> None:
-        if load.source.same_as(source):
-            seen.append(list(load.indices))
-
-    tvm_ffi.structural_walk(body, (TensorLoad, visit), order="pre")
+    seen = [list(load.indices) for load in loads_in(body, source)]
     if not seen or any(not tvm_ffi.structural_equal(seen[0], other) for other in seen[1:]):
         raise ValueError("the result is read at several places")
     return seen[0]

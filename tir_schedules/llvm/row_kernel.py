@@ -10,7 +10,6 @@ from itertools import pairwise
 
 import tvm_ffi
 from tvm import s_tir
-from tvm.ir import TensorLoad
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.sym import Analyzer
 from tvm.tirx import Expr, IterVar, PrimFunc
@@ -38,6 +37,7 @@ from tir_schedules.llvm.lane_reduction import (
 )
 from tir_schedules.llvm.prefetch_row import prefetch_next_row
 from tir_schedules.llvm.row_in_result import keep_row_in_result
+from tir_schedules.loads import loads_in
 from tir_schedules.machine import Machine
 from tir_schedules.rule import Decline, Rule
 from tir_schedules.variables import used_in
@@ -58,9 +58,10 @@ def _reads_columns(sch: s_tir.Schedule, reduction: SBlockRV) -> bool:
         for axis in stmt.iter_vars
         if constant(axis.dom.extent) != 1
     }
-    loads: list[TensorLoad] = []
-    tvm_ffi.structural_walk(stmt.body, (TensorLoad, loads.append), order="pre")
-    order = [[kept[v] for i in load.indices for v in used_in(i) if v in kept] for load in loads]
+    order = [
+        [kept[v] for i in load.indices for v in used_in(i) if v in kept]
+        for load in loads_in(stmt.body)
+    ]
     return any(not before and after for axes in order for before, after in pairwise(axes))
 
 
@@ -135,9 +136,7 @@ def _take_as_mapped(sch: s_tir.Schedule, source: SBlockRV, block: SBlockRV) -> b
     if None in sizes or sizes != extents(sch, vectors[1:]):
         return False
     stmt, row = sch.get(block), sch.get(source).writes[0].source
-    loads: list[TensorLoad] = []
-    tvm_ffi.structural_walk(stmt.body, (TensorLoad, loads.append), order="pre")
-    read = [load.indices[-1] for load in loads if load.source.same_as(row)]
+    read = [load.indices[-1] for load in loads_in(stmt.body, row)]
     (step,) = (a.var for a in stmt.iter_vars if int(a.iter_type) == IterVar.CommReduce)
     vector = step * sch.get(kept[1]).extent + stmt.writes[0].region[-1].min
     if not read or not all(Analyzer().can_prove_equal(place, vector) for place in read):

@@ -15,10 +15,10 @@ from functools import partial
 import tvm
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import TensorLoad
 from tvm.tirx import AllocBuffer, Buffer, BufferStore, Evaluate, SeqStmt, Stmt
 
 from tir_schedules.llvm.stack_allocation import buffer_bytes, fits_stack
+from tir_schedules.loads import loads_in
 
 # Operations per element of the tile from which an epilogue needs registers of its own. Bias,
 # residual and a limited activation are five.
@@ -68,27 +68,16 @@ def _accumulated(stmt: Stmt) -> list[Buffer]:
     found: list[Buffer] = []
 
     def visit(store: BufferStore) -> None:
-        if _loads(store.value, store.buffer):
+        if loads_in(store.value, store.buffer):
             found.append(store.buffer)
 
     tvm_ffi.structural_walk(stmt, (BufferStore, visit), order="pre")
     return found
 
 
-def _loads(node: object, buffer: Buffer) -> int:
-    found = 0
-
-    def visit(load: TensorLoad) -> None:
-        nonlocal found
-        found += load.source.same_as(buffer)
-
-    tvm_ffi.structural_walk(node, (TensorLoad, visit), order="pre")
-    return found
-
-
 def _is_long_epilogue(stmt: Stmt, tile: Buffer) -> bool:
     """Return whether `stmt` computes much of a finished tile."""
-    loads = _loads(stmt, tile)
+    loads = len(loads_in(stmt, tile))
     if not loads or any(tile.same_as(buffer) for buffer in _accumulated(stmt)):
         return False
     operations = 0

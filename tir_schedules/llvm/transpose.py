@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tvm_ffi
 from tvm import s_tir
-from tvm.ir import TensorLoad
 from tvm.s_tir.schedule import SBlockRV
 from tvm.tirx import PrimFunc
 
@@ -18,6 +16,7 @@ from tir_schedules.blocks import (
     points,
 )
 from tir_schedules.llvm.elementwise import parallel_outer, without_division
+from tir_schedules.loads import loads_in
 from tir_schedules.machine import Machine
 from tir_schedules.rule import Decline, Rule
 
@@ -33,9 +32,7 @@ def _moved_axis(sch: s_tir.Schedule, block: SBlockRV) -> int:
     """
     stmt = sch.get(block)
     axes = [axis.var for axis in stmt.iter_vars]
-    loads: list[TensorLoad] = []
-    tvm_ffi.structural_walk(stmt.body, (TensorLoad, loads.append), order="pre")
-    for load in loads:
+    for load in loads_in(stmt.body):
         if len(load.indices) < 2:
             continue
         position = next(
