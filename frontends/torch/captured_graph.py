@@ -16,7 +16,8 @@ from tvm import relax
 from frontends.errors import UnsupportedOperator
 from frontends.fixed_inputs import mark_fixed
 from frontends.imported_model import ImportedModel, TensorSpec
-from frontends.torch.graph_builder import GraphBuilder, dtype_name, inverse
+from frontends.torch.dtypes import dtype_name
+from frontends.torch.graph_builder import GraphBuilder
 from frontends.torch.graph_walk import (
     GraphWalk,
     check_layout,
@@ -28,6 +29,7 @@ from frontends.torch.graph_walk import (
 from frontends.torch.main_function import build_main
 from frontends.torch.operators.random_numbers import is_random
 from frontends.torch.output_views import View, shared_bases, symbol_places
+from frontends.torch.sizes import inverse
 from frontends.torch.symbolic_shapes import SymbolTable, named_dims
 
 

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 import tvm
 from tvm import relax, te
-from tvm.sym import Analyzer
 
 from frontends.computations.checked_indices import NAME as CHECK
 from frontends.computations.checked_indices import checked_indices
@@ -18,6 +17,9 @@ from frontends.computations.exact_reshape import exact_reshape
 from frontends.control_flow.function_builder import FunctionBuilder
 from frontends.dims import DimArithmetic
 from frontends.errors import InvalidModel, UnsupportedOperator
+from frontends.torch.dtypes import dtype_name, number_constant, part_dtype
+from frontends.torch.sizes import product, same_shape
+from frontends.torch.source_line import source_line
 from frontends.torch.symbolic_numbers import SymbolicNumbers
 from frontends.torch.symbolic_shapes import Size, SymbolTable
 
@@ -114,10 +116,10 @@ class GraphBuilder:
         """
         if isinstance(value, torch.Tensor):
             if dtype is not None and value.numel() == 1 and value.ndim == 0:
-                return _number_constant(value.item(), dtype)
+                return number_constant(value.item(), dtype)
             expr = self._constant(value)
         elif isinstance(value, bool | int | float):
-            return _number_constant(value, dtype or self.dtype)
+            return number_constant(value, dtype or self.dtype)
         elif isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
             expr = self._number(value)
         else:
@@ -440,64 +442,3 @@ class GraphBuilder:
             f"{self.node.target} with {what} is not supported{source_line(self.node)}",
             node=self.node.name,
         )
-
-
-def _number_constant(value: float, dtype: str) -> relax.Expr:
-    """Return a number as a constant; an integer beyond the range wraps around, as torch casts."""
-    if isinstance(value, int) and dtype.startswith(("int", "uint")):
-        own = torch.iinfo(getattr(torch, dtype))
-        value = (value - own.min) % (own.max - own.min + 1) + own.min
-    return relax.const(value, dtype)
-
-
-def dtype_name(dtype: torch.dtype) -> str:
-    """Return TVM's name of a torch dtype."""
-    return str(dtype).removeprefix("torch.")
-
-
-def part_dtype(dtype: torch.dtype) -> str:
-    """Return TVM's name of a torch dtype, of a complex one that of its parts."""
-    return dtype_name(dtype.to_real() if dtype.is_complex else dtype)
-
-
-def product(sizes: Sequence[Size]) -> Size:
-    """Return the number of elements of a shape."""
-    total: Size = 1
-    for size in sizes:
-        total = total * size
-    return total
-
-
-def spread(value: Any, rank: int) -> tuple[int, ...]:
-    """Return a per-axis argument in full: torch lets one number stand for all axes."""
-    values = [value] if isinstance(value, int) else list(value)
-    return tuple(values * rank if len(values) == 1 else values)
-
-
-def inverse(order: Sequence[int]) -> list[int]:
-    """Return the permutation that undoes one."""
-    return [order.index(axis) for axis in range(len(order))]
-
-
-def same_shape(left: list[Size], right: list[Size]) -> bool:
-    """Return whether two shapes are equal for certain."""
-    return len(left) == len(right) and all(
-        a == b if isinstance(a, int) and isinstance(b, int) else _equal(a, b)
-        for a, b in zip(left, right, strict=True)
-    )
-
-
-def _equal(left: Size, right: Size) -> bool:
-    return Analyzer().can_prove_equal(left, right)
-
-
-def source_line(node: torch.fx.Node) -> str:
-    """Return ' (file:line: code)' of the user's line that made `node`, or ''."""
-    trace = (node.stack_trace or "").strip().splitlines()
-    files = [i for i, line in enumerate(trace) if line.strip().startswith("File ")]
-    if not files:
-        return ""
-    place = trace[files[-1]].strip().split(", ")
-    code = trace[files[-1] + 1].strip() if files[-1] + 1 < len(trace) else ""
-    file = place[0].removeprefix("File ").strip('"')
-    return f" ({file}:{place[1].removeprefix('line ')}: {code})"

@@ -13,9 +13,10 @@ from tvm import relax
 from frontends.errors import UnsupportedOperator
 from frontends.torch import operators  # noqa: F401  (registers the converters)
 from frontends.torch.complex_numbers import as_complex, is_complex, to_pairs
-from frontends.torch.graph_builder import GraphBuilder, source_line
+from frontends.torch.graph_builder import GraphBuilder
 from frontends.torch.operators.random_numbers import is_random
 from frontends.torch.registry import COMPLEX_REGISTRY, REGISTRY, Converter
+from frontends.torch.source_line import source_line
 
 # A constant result larger than its inputs stays an operator: folding it would only grow the file.
 FOLD_LIMIT_BYTES = 1 << 20

@@ -16,8 +16,9 @@ from frontends.fixed_inputs import mark_fixed
 from frontends.imported_model import ImportedModel, TensorSpec
 from frontends.size_bounds import promise, split_bound
 from frontends.torch.complex_numbers import from_pairs
+from frontends.torch.dtypes import part_dtype
 from frontends.torch.export_program import export_core_aten
-from frontends.torch.graph_builder import GraphBuilder, part_dtype
+from frontends.torch.graph_builder import GraphBuilder
 from frontends.torch.graph_walk import GraphWalk, check_layout, check_operators, live_nodes
 from frontends.torch.main_function import build_main
 from frontends.torch.symbolic_shapes import Size, SymbolTable, named_dims

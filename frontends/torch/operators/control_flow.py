@@ -15,7 +15,8 @@ from frontends.control_flow.private_function import PrivateFunction
 from frontends.control_flow.repetition import Limit, Repetition, Step
 from frontends.control_flow.rows import join_rows, one_row, take_row
 from frontends.control_flow.unrolled import MOST_NODES, unrolled
-from frontends.torch.graph_builder import GraphBuilder, Size, Value, dtype_name
+from frontends.torch.dtypes import dtype_name
+from frontends.torch.graph_builder import GraphBuilder, Size, Value
 from frontends.torch.registry import converter
 
 

@@ -8,8 +8,9 @@ from tvm import relax
 
 from frontends.computations.convolution import convolve_transposed
 from frontends.computations.window_pool import Windows
-from frontends.torch.graph_builder import GraphBuilder, Value, spread
+from frontends.torch.graph_builder import GraphBuilder, Value
 from frontends.torch.registry import converter
+from frontends.torch.sizes import spread
 
 _CONV = {1: relax.op.nn.conv1d, 2: relax.op.nn.conv2d, 3: relax.op.nn.conv3d}
 _CONV_TRANSPOSE = {

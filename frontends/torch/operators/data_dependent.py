@@ -12,8 +12,9 @@ from frontends.computations.binary_search import insertion_places
 from frontends.computations.gather import gather
 from frontends.computations.selection import count_nonzero, nonzero
 from frontends.computations.unique import describe_groups, group_equal
-from frontends.torch.graph_builder import GraphBuilder, Size, Value, product
+from frontends.torch.graph_builder import GraphBuilder, Size, Value
 from frontends.torch.registry import converter
+from frontends.torch.sizes import product
 
 
 @converter("aten.nonzero.default")

@@ -13,9 +13,10 @@ from frontends.computations.checked_values import NAME as CHECK
 from frontends.computations.checked_values import checked_values
 from frontends.computations.quotient import floor_quotient, integer_quotient
 from frontends.computations.remainder import remainder as remainder_of
-from frontends.torch.graph_builder import GraphBuilder, Value, source_line
+from frontends.torch.graph_builder import GraphBuilder, Value
 from frontends.torch.operators.elementwise import is_float
 from frontends.torch.registry import converter
+from frontends.torch.source_line import source_line
 
 Combine = Callable[[Any, Any], Any]
 

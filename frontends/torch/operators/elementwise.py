@@ -9,8 +9,10 @@ import torch
 from tvm import relax
 
 from frontends.computations.integer_power import integer_power
-from frontends.torch.graph_builder import GraphBuilder, Value, dtype_name, product, same_shape
+from frontends.torch.dtypes import dtype_name
+from frontends.torch.graph_builder import GraphBuilder, Value
 from frontends.torch.registry import converter
+from frontends.torch.sizes import product, same_shape
 
 _UNARY = {
     "abs": relax.op.abs,

@@ -17,8 +17,9 @@ from frontends.computations.fourier import (
     transform_matrix,
 )
 from frontends.torch.complex_numbers import Complex, as_complex
-from frontends.torch.graph_builder import GraphBuilder, Value, inverse, product
+from frontends.torch.graph_builder import GraphBuilder, Value
 from frontends.torch.registry import complex_converter
+from frontends.torch.sizes import inverse, product
 from frontends.torch.symbolic_shapes import Size
 
 

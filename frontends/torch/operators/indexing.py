@@ -10,9 +10,10 @@ from tvm import relax, te, tirx
 
 from frontends.computations.gather import gather as gather_slices
 from frontends.computations.gather import gather_elements
-from frontends.torch.graph_builder import GraphBuilder, Size, Value, product
+from frontends.torch.graph_builder import GraphBuilder, Size, Value
 from frontends.torch.operators.data_dependent import mask_places
 from frontends.torch.registry import converter
+from frontends.torch.sizes import product
 
 
 @converter("aten.embedding.default")

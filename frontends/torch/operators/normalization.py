@@ -9,8 +9,10 @@ from typing import Any
 import torch
 from tvm import relax
 
-from frontends.torch.graph_builder import GraphBuilder, Size, Value, dtype_name, product
+from frontends.torch.dtypes import dtype_name
+from frontends.torch.graph_builder import GraphBuilder, Size, Value
 from frontends.torch.registry import converter
+from frontends.torch.sizes import product
 
 
 @converter("aten._native_batch_norm_legit_no_training.default")

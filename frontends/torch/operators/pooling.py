@@ -9,8 +9,9 @@ from tvm import relax
 
 from frontends.computations import window_pool
 from frontends.computations.adaptive_pool import adaptive_average, adaptive_maximum
-from frontends.torch.graph_builder import GraphBuilder, Size, Value, spread
+from frontends.torch.graph_builder import GraphBuilder, Size, Value
 from frontends.torch.registry import converter
+from frontends.torch.sizes import spread
 
 _MAX = {1: relax.op.nn.max_pool1d, 2: relax.op.nn.max_pool2d, 3: relax.op.nn.max_pool3d}
 _AVERAGE = {1: relax.op.nn.avg_pool1d, 2: relax.op.nn.avg_pool2d, 3: relax.op.nn.avg_pool3d}

@@ -8,9 +8,10 @@ from typing import Any
 from tvm import relax
 
 from frontends.computations.arg_reduce import arg_extremum
-from frontends.torch.graph_builder import GraphBuilder, Size, Value, product
+from frontends.torch.graph_builder import GraphBuilder, Size, Value
 from frontends.torch.operators.creation import filled
 from frontends.torch.registry import converter
+from frontends.torch.sizes import product
 
 
 @converter("aten.sum.default", "aten.sum.dim_IntList")

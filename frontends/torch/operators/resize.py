@@ -17,8 +17,9 @@ from frontends.computations.kernel import as_dtype
 from frontends.computations.resample import combine, coordinates, tables
 from frontends.computations.resample_tables import Mode, static_coordinates, static_tables
 from frontends.computations.sample_points import wide_float
-from frontends.torch.graph_builder import GraphBuilder, Size, Value, same_shape
+from frontends.torch.graph_builder import GraphBuilder, Size, Value
 from frontends.torch.registry import converter
+from frontends.torch.sizes import same_shape
 
 # torch hands over a list of scales, None for sizes (`vec`), or one scale after the other.
 _FORMS = ("vec", "default")

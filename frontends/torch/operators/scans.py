@@ -8,8 +8,9 @@ from tvm import relax
 
 from frontends.computations.running import running_extremum, running_logsumexp
 from frontends.computations.scan import cumulate
-from frontends.torch.graph_builder import GraphBuilder, Value, product
+from frontends.torch.graph_builder import GraphBuilder, Value
 from frontends.torch.registry import converter
+from frontends.torch.sizes import product
 
 
 @converter("aten.cumsum.default")

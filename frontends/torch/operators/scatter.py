@@ -9,10 +9,11 @@ from tvm import relax
 
 from frontends.computations.masked_scatter import masked_scatter
 from frontends.computations.scatter import scatter_elements, scatter_slices
-from frontends.torch.graph_builder import GraphBuilder, Size, Value, inverse, product, same_shape
+from frontends.torch.graph_builder import GraphBuilder, Size, Value
 from frontends.torch.operators.indexing import linear_index
 from frontends.torch.operators.shapes import slice_start
 from frontends.torch.registry import converter
+from frontends.torch.sizes import inverse, product, same_shape
 
 _REDUCTIONS = {"add": "add", "sum": "add", "multiply": "mul", "prod": "mul", "amax": "max",
                "amin": "min"}  # fmt: skip

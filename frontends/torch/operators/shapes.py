@@ -6,8 +6,9 @@ from typing import Any
 
 from tvm import relax
 
-from frontends.torch.graph_builder import GraphBuilder, Value, same_shape
+from frontends.torch.graph_builder import GraphBuilder, Value
 from frontends.torch.registry import converter
+from frontends.torch.sizes import same_shape
 from frontends.torch.symbolic_shapes import Size
 
 

@@ -11,8 +11,9 @@ from frontends.computations.gather import gather_elements
 from frontends.computations.kernel import index
 from frontends.computations.not_a_number import is_nan
 from frontends.computations.sort import argsort, top_k
-from frontends.torch.graph_builder import GraphBuilder, Value, product
+from frontends.torch.graph_builder import GraphBuilder, Value
 from frontends.torch.registry import converter
+from frontends.torch.sizes import product
 
 Pair = tuple[relax.Expr, relax.Expr]
 

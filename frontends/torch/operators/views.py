@@ -8,10 +8,11 @@ import torch
 from tvm import relax, te
 
 from frontends.computations.kernel import index
-from frontends.torch.graph_builder import GraphBuilder, Value, inverse
+from frontends.torch.graph_builder import GraphBuilder, Value
 from frontends.torch.operators.scatter import write_at
 from frontends.torch.output_views import is_view
 from frontends.torch.registry import converter
+from frontends.torch.sizes import inverse
 
 
 @converter("aten.as_strided.default", "aten.as_strided_copy.default")
