@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from pathlib import Path
 
 import tvm
 import tvm_ffi
 from tvm import relax
+
+from relax_passes.whole_file import write_whole
 
 # Larger constants would drown the text: 100 MB of weights are 130 MB of base64.
 _INLINE_BYTES = 1024
@@ -36,7 +37,7 @@ def dump_module(mod: tvm.IRModule, path: str | Path) -> None:
             for var, func in mod.functions.items()
         }
     )
-    _write(_HEADER + _fold_metadata(shown.script(show_meta=True)), Path(path))
+    write_whole(_HEADER + _fold_metadata(shown.script(show_meta=True)), Path(path))
 
 
 def dump_instructions(executable: relax.VMExecutable, path: str | Path) -> None:
@@ -45,17 +46,7 @@ def dump_instructions(executable: relax.VMExecutable, path: str | Path) -> None:
     Raises:
         OSError: If the file cannot be written.
     """
-    _write(executable.as_text(), Path(path))
-
-
-def _write(text: str, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        temporary.write_text(text)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_whole(executable.as_text(), Path(path))
 
 
 def _fold_metadata(script: str) -> str:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from relax_passes.whole_file import write_whole
 from tir_schedules.questions import Question
 
 
@@ -54,22 +53,12 @@ class AnswerStore:
         A folder that cannot be written leaves `fault`: the answers then hold for this run alone.
         """
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
             try:
                 others = _parsed(self.path.read_text(), self._key)
             except (OSError, ValueError):
                 others = {}
             document = {"key": self._key, "answers": {**others, **self._answers}}
-            with tempfile.NamedTemporaryFile(
-                "w", dir=self.path.parent, prefix=f".{self.path.name}.", delete=False
-            ) as file:
-                try:
-                    json.dump(document, file, indent=1, sort_keys=True)
-                    file.close()
-                    os.replace(file.name, self.path)
-                except BaseException:
-                    os.unlink(file.name)
-                    raise
+            write_whole(json.dumps(document, indent=1, sort_keys=True), self.path)
         except OSError as fault:
             self.fault = f"{self.path} cannot be written ({fault.strerror or fault})"
 
