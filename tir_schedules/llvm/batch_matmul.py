@@ -117,4 +117,4 @@ def _tile(sch: s_tir.Schedule, anchor: SBlockRV, epilogue: SBlockRV, machine: Ma
     sch.unroll(sch.get_loops(pack)[-1])
 
 
-RULE = anchored_rule("batch_matmul", TAG, _tile, all_rows=True)
+RULE = anchored_rule("batch_matmul", TAG, _tile)

@@ -194,4 +194,4 @@ def _unflatten(row: tirx.Expr, extents: Sequence[tirx.Expr]) -> list[tirx.Expr]:
     return index[::-1]
 
 
-RULE = anchored_rule("matmul", TAG, partial(register_tile, prefetch=True), all_rows=True)
+RULE = anchored_rule("matmul", TAG, partial(register_tile, prefetch=True))

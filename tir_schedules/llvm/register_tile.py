@@ -22,7 +22,6 @@ from tir_schedules.blocks import (
     rule_tag,
 )
 from tir_schedules.llvm.elementwise import schedule_map
-from tir_schedules.llvm.guarded_rows import compute_all_rows
 from tir_schedules.llvm.prefetch_panel import insert_prefetches, mark_prefetch
 from tir_schedules.llvm.row_block import RowBlock
 from tir_schedules.loads import loads_in
@@ -96,27 +95,19 @@ def _prefetch(sch: s_tir.Schedule, anchor: SBlockRV, _: Machine) -> s_tir.Schedu
     return insert_prefetches(sch, anchor)
 
 
-def anchored_rule(
-    name: str, tag: str, tile: Tiler, rewrite: Rewriter = _prefetch, *, all_rows: bool = False
-) -> Rule:
+def anchored_rule(name: str, tag: str, tile: Tiler, rewrite: Rewriter = _prefetch) -> Rule:
     """Return the rule of functions built around one block tagged `tag`.
 
     `tile(schedule, anchor, epilogue, machine)` schedules the anchor with the epilogue at each
     tile; the stages before and after them become elementwise loops. Last comes what no schedule
     primitive does: `rewrite(schedule, anchor, machine)`, by default the prefetches marked before.
-    With `all_rows`, the epilogue of a tile of which rows may not exist is computed for all of them.
     """
 
     def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
         sch = new_schedule(func)
         anchor = anchor_of(sch, tag)
-        epilogue = prepare_epilogue(sch, anchor)
-        tile(sch, anchor, epilogue, machine)
+        tile(sch, anchor, prepare_epilogue(sch, anchor), machine)
         finish_stages(sch, machine)
-        if all_rows:
-            update = str(sch.get(anchor).name_hint)
-            sch = compute_all_rows(sch, epilogue, sch.get(anchor).writes[0].source)
-            anchor = sch.get_sblock(update)
         return rewrite(sch, anchor, machine)
 
     return Rule(name, schedule, tag)
