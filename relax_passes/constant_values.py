@@ -7,9 +7,15 @@ import tvm
 from tvm import relax
 
 
+def has_numpy_type(constant: tvm.ir.GenericConst) -> bool:
+    """Tell whether a constant is a tensor whose elements NumPy has a type for."""
+    value = constant.value
+    return isinstance(value, tvm.runtime.Tensor) and str(value.dtype) in _NUMPY_TYPES
+
+
 def array_of(constant: tvm.ir.GenericConst) -> np.ndarray:
     """Return the values of a constant as a read-only view of its own memory."""
-    if str(constant.value.dtype) not in _NUMPY_TYPES:
+    if not has_numpy_type(constant):
         return constant.value.numpy()
     view = np.from_dlpack(constant.value)
     view.flags.writeable = False

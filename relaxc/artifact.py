@@ -1,8 +1,9 @@
 """The file format of a compiled model: a shared library with a trailer that says what it is.
 
-    | shared library | metadata, JSON | footer, 32 bytes |
+    | shared library | weights | metadata, JSON | footer, 32 bytes |
 
-    footer, little endian: body size u64 | metadata size u64 | CRC-32 of the metadata u32 |
+    weights: nothing where there are none, see `relaxc.stored_weights`
+    footer, little endian: where metadata begin u64 | metadata size u64 | CRC-32 of the metadata u32
                            format version u32 | magic "RELAXCSO"
 
 A loader of shared libraries ignores what follows the library, so the file is both. `load` checks
@@ -21,6 +22,7 @@ import tempfile
 import threading
 import weakref
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -33,11 +35,12 @@ from relaxc.link_library import architecture, host_triple
 from relaxc.preparation import Preparation
 from relaxc.quiet_stderr import without_stderr_lines
 from relaxc.report import Report
+from relaxc.stored_weights import MARKER, WeightTable
 
 if TYPE_CHECKING:
     from relaxc.compiled_model import CompiledModel
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MAGIC = b"RELAXCSO"
 _METADATA_START = b'{"inputs": '
 FOOTER = struct.Struct("<QQII8s")
@@ -62,7 +65,8 @@ class Metadata:
     `buckets` are the sizes that it holds versions of the model for, `ranges` the least and the
     greatest size (None: no bound) that were promised for symbolic dimensions, by name,
     `preparation` tells which inputs are prepared by a function of their own, `states` which inputs
-    the model holds itself: pairs of an input and the output that is its next value, by number.
+    the model holds itself: pairs of an input and the output that is its next value, by number,
+    `weights` what lies beside the library.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -77,6 +81,7 @@ class Metadata:
     ranges: dict[str, tuple[int, int | None]] = field(default_factory=dict)
     preparation: Preparation | None = None
     states: tuple[tuple[int, int], ...] = ()
+    weights: WeightTable = WeightTable()
 
     def to_bytes(self) -> bytes:
         """Return the metadata as UTF-8 JSON."""
@@ -85,6 +90,7 @@ class Metadata:
         data["outputs"] = [spec.to_json() for spec in self.outputs]
         data["report"] = self.report.to_dict()
         data["buckets"] = self.buckets.to_json()
+        data["weights"] = self.weights.to_json()
         data["preparation"] = self.preparation and dataclasses.asdict(self.preparation)
         return json.dumps(data).encode()
 
@@ -104,6 +110,7 @@ class Metadata:
         ranges = fields.get("ranges", {})  # older files have none
         fields["ranges"] = {name: (least, most) for name, (least, most) in ranges.items()}
         fields["preparation"] = Preparation.from_json(fields.get("preparation"))
+        fields["weights"] = WeightTable.from_json(fields["weights"])
         fields["states"] = tuple((given, result) for given, result in fields.get("states", []))
         return Metadata(**fields)
 
@@ -140,11 +147,11 @@ def load(path: str | Path) -> CompiledModel:
         return CompiledModel(None, metadata, path)
     try:
         with without_stderr_lines(*NOISE):
-            library = _shared_library(path)
+            library = _shared_library(path, metadata.weights)
     except (RuntimeError, ValueError, OSError) as fault:
         lines = str(fault).strip().splitlines() or [repr(fault)]
         raise IncompatibleArtifact(f"cannot be loaded: {lines[-1]}", file=str(path)) from fault
-    return CompiledModel(library.module, metadata, path, keep=library)
+    return CompiledModel(library.module, metadata, path, library.weights, keep=library)
 
 
 def read_metadata(path: Path, expect: Metadata | None = None) -> Metadata:
@@ -261,8 +268,9 @@ def installed_tvm_version() -> str:
     return metadata.version("apache-tvm")
 
 
-def append_trailer(file: BinaryIO, metadata: Metadata) -> None:
-    """Write a model's trailer to the end of its library."""
+def append_trailer(file: BinaryIO, metadata: Metadata, weights: Sequence[Any]) -> None:
+    """Write a model's weights and its trailer to the end of its library."""
+    metadata.weights.write(file, weights)
     body_size = file.seek(0, os.SEEK_END)
     data = metadata.to_bytes()
     file.write(data)
@@ -275,7 +283,7 @@ def _is_cut_short(file: BinaryIO, size: int) -> bool:
     """Tell whether a 64-bit ELF file ends before its section table or its trailer.
 
     relaxc's files always end in a trailer, so a library without one that ends exactly where ELF
-    says is somebody else's; one that is followed by our metadata has lost its footer.
+    says is somebody else's; one that our weights or metadata follow has lost its footer.
     """
     file.seek(0)
     header = file.read(64)
@@ -289,21 +297,21 @@ def _is_cut_short(file: BinaryIO, size: int) -> bool:
     if size < end:
         return True
     file.seek(end)
-    return file.read(len(_METADATA_START)) == _METADATA_START
+    return file.read(len(_METADATA_START)).startswith((_METADATA_START, MARKER))
 
 
 class _Library:
     """A mapped file; models loaded from it share its code and weights."""
 
-    def __init__(self, module: Any) -> None:
-        self.module = module
+    def __init__(self, module: Any, weights: Sequence[Any]) -> None:
+        self.module, self.weights = module, weights
 
 
 _mapped: weakref.WeakValueDictionary[tuple[int, ...], _Library] = weakref.WeakValueDictionary()
 _mapping = threading.Lock()
 
 
-def _shared_library(path: Path) -> _Library:
+def _shared_library(path: Path, table: WeightTable) -> _Library:
     """Return the library of a file, mapped once while any model uses it.
 
     A file written anew is another one, whatever its name.
@@ -313,8 +321,15 @@ def _shared_library(path: Path) -> _Library:
     with _mapping:
         library = _mapped.get(key)
         if library is None:
-            library = _mapped[key] = _Library(_map_library(path))
+            library = _mapped[key] = _Library(_map_library(path), table.map(path, _body_size(path)))
         return library
+
+
+def _body_size(path: Path) -> int:
+    """Return where a file's metadata begin."""
+    with open(path, "rb") as file:
+        file.seek(-FOOTER.size, os.SEEK_END)
+        return int(FOOTER.unpack(file.read(FOOTER.size))[0])
 
 
 def _map_library(path: Path) -> Any:

@@ -55,7 +55,12 @@ class CompiledModel:
     """
 
     def __init__(
-        self, executable: Any, metadata: Metadata, path: Path | None = None, keep: Any = None
+        self,
+        executable: Any,
+        metadata: Metadata,
+        path: Path | None = None,
+        weights: Sequence[Any] = (),
+        keep: Any = None,
     ) -> None:
         """Wrap what was built or loaded.
 
@@ -64,10 +69,12 @@ class CompiledModel:
                 that cannot be mapped because the device's runtime is missing.
             metadata: Names, types, target and report; what the file's trailer holds.
             path: The file the module was loaded from, if it was.
+            weights: The tensors that `metadata.weights` describes.
             keep: What must live as long as the model.
         """
         self._kept = [keep]
         self._executable, self._metadata, self._path = executable, metadata, path
+        self._weights = weights
         self._local = threading.local()
         self._lock = threading.Lock()
         self._module: Any = None
@@ -292,7 +299,7 @@ class CompiledModel:
             InvalidInput: If the path cannot be written.
             UnsupportedTarget: If nothing here links for the target's processor, or its kernels.
         """
-        return save_model(self._executable, self._metadata, Path(path), self._path)
+        return save_model(self._executable, self._metadata, self._weights, Path(path), self._path)
 
     def device_sources(self) -> dict[str, str]:
         """Return the source text of the device kernels by file name; none for a processor.
@@ -363,8 +370,15 @@ class CompiledModel:
     def _entry(self, machine: Any, entry: str) -> Any:
         preparation = self.preparation
         if preparation is not None and entry == "main":
-            return prepared_anew(preparation, machine[PREPARE], machine[entry])
-        return machine["main" if entry == _PREPARED else entry]
+            prepare, main = self._function(machine, PREPARE), self._function(machine, "main")
+            return prepared_anew(preparation, prepare, main)
+        return self._function(machine, "main" if entry == _PREPARED else entry)
+
+    def _function(self, machine: Any, name: str) -> Any:
+        """Return a function of the library that is given its weights."""
+        function = machine[name]
+        taken = [self._weights[n] for n in self._metadata.weights.takes.get(name, ())]
+        return (lambda *inputs: function(*inputs, *taken)) if taken else function
 
     def _device(self) -> Any:
         check_platform(self._metadata, self._path)

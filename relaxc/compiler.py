@@ -23,12 +23,14 @@ from relaxc.artifact import Metadata, installed_tvm_version, isa_features
 from relaxc.buckets import Buckets, entry_name, fix_sizes, name_buckets, split_buckets
 from relaxc.compiled_model import CompiledModel
 from relaxc.errors import CompileError, InvalidInput, InvalidModel, RelaxcError
+from relaxc.free_memory import return_free_memory
 from relaxc.held_states import state_pairs
 from relaxc.module_source import from_ir_module
 from relaxc.options import check_options, is_onnx, is_torch, prepare_dump_dir
 from relaxc.preparation import Preparation
 from relaxc.progress import Progress, phase_progress
 from relaxc.report import Report
+from relaxc.stored_weights import WeightTable
 from relaxc.targets import resolve_target, target_dict
 from relaxc.thread_pool import available_cores
 from relaxc.tuning import tuning_session
@@ -120,7 +122,10 @@ def compile(  # the name is the public API's
                 for sizes in buckets.versions()
             }
         job = _Job(resolved, count, precision, debug, passes, dump_path, show, clock, tuning, held)
-        return job.compile(imported, buckets, versions)
+        model = job.compile(imported, buckets, versions)
+    del imported, versions  # of what was imported the model has some weights, packed anew
+    return_free_memory()
+    return model
 
 
 def compile_imported(
@@ -207,6 +212,7 @@ class _Job:
         import relaxc
         from relax_passes.build import build_executable
         from relax_passes.dump_module import dump_instructions
+        from relax_passes.lift_weights import LiftedWeights
         from relax_passes.merge_modules import merge_modules
 
         ctx = self._context()
@@ -225,10 +231,13 @@ class _Job:
             self.clock.start("build")
             count = len(self._pipeline().phases) + 1
             self.show("build", count, count)
-            executable = build_executable(module, ctx)
+            # A device gets copies in any case: those that the executable makes.
+            lifted = LiftedWeights() if ctx.machine.kind == "llvm" else None
+            executable = build_executable(module, ctx, lifted)
             if self.dump_dir is not None:
                 dump_instructions(executable, self.dump_dir / f"{count:02d}_build.txt")
         self.clock.stop()
+        weights = [constant.value for constant in lifted.constants] if lifted else []
         report = Report.from_log(ctx.log, self.clock.seconds, imported.source)
         metadata = Metadata(
             inputs=imported.inputs,
@@ -243,8 +252,9 @@ class _Job:
             ranges=promised_ranges(imported.module),
             preparation=Preparation.of(module),
             states=self.states,
+            weights=WeightTable.of(weights, lifted.takes if lifted else {}),
         )
-        return CompiledModel(executable, metadata)
+        return CompiledModel(executable, metadata, weights=weights)
 
     def _context(self) -> PassContext:
         from relax_passes.pass_base import PassContext

@@ -18,12 +18,13 @@ import sys
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from relaxc.errors import InvalidInput, InvalidModel, UnsupportedTarget
 
 ARCHIVE = ".tar"
 METADATA = "relaxc.json"  # in an archive, beside the object files
+WEIGHTS = "weights.bin"  # as they follow a library
 _ALIASES = {"amd64": "x86_64", "AMD64": "x86_64", "arm64": "aarch64"}
 
 # What TVM calls with the library to write and the object files.
@@ -86,21 +87,23 @@ def link_objects(command: Sequence[str], library: str, objects: Sequence[str]) -
         raise UnsupportedTarget(f"{shlex.join(command)} does not link the model: {lines[-1]}")
 
 
-def pack_objects(metadata: bytes) -> Linker:
-    """Return a "linker" that puts the object files into an archive, with the model's metadata."""
+def pack_objects(metadata: bytes, write_weights: Callable[[BinaryIO], None]) -> Linker:
+    """Return a "linker" that puts object files, metadata and weights into an archive."""
 
     def pack(archive: str, objects: Sequence[str]) -> None:
-        described = Path(archive).with_name(METADATA)
+        described, weights = (Path(archive).with_name(name) for name in (METADATA, WEIGHTS))
         described.write_bytes(metadata)
+        with open(weights, "wb") as file:
+            write_weights(file)
         with tarfile.open(archive, "w") as tar:
-            for path in (described, *map(Path, objects)):
+            for path in (described, weights, *map(Path, objects)):
                 tar.add(path, arcname=path.name)
 
     return pack
 
 
-def unpack_objects(archive: Path, folder: Path) -> tuple[bytes, list[str]]:
-    """Extract an archive's object files; return the metadata and their paths.
+def unpack_objects(archive: Path, folder: Path) -> tuple[bytes, Path, list[str]]:
+    """Extract an archive's files; return the metadata, and the paths of weights and object files.
 
     Raises:
         InvalidModel: If there is no such archive, or it is none of a model.
@@ -109,16 +112,22 @@ def unpack_objects(archive: Path, folder: Path) -> tuple[bytes, list[str]]:
         with tarfile.open(archive, "r:") as tar:
             names = [member.name for member in tar.getmembers() if member.isfile()]
             objects = [name for name in names if name.endswith((".o", ".c"))]
-            if METADATA not in names or not objects or any("/" in name for name in names):
+            if (
+                not {METADATA, WEIGHTS} <= set(names)
+                or not objects
+                or any("/" in name for name in names)
+            ):
                 raise InvalidModel("holds no object files of a model", file=str(archive))
-            for name in (METADATA, *objects):
+            for name in (METADATA, WEIGHTS, *objects):
                 found = tar.extractfile(name)
                 assert found is not None
-                (folder / name).write_bytes(found.read())
+                with open(folder / name, "wb") as file:
+                    shutil.copyfileobj(found, file)
     except (OSError, tarfile.TarError) as fault:
         reason = getattr(fault, "strerror", None) or str(fault)
         raise InvalidModel(f"cannot read the object files: {reason}", file=str(archive)) from fault
-    return (folder / METADATA).read_bytes(), [str(folder / name) for name in objects]
+    paths = [str(folder / name) for name in objects]
+    return (folder / METADATA).read_bytes(), folder / WEIGHTS, paths
 
 
 def native_compiler() -> list[str]:

@@ -9,7 +9,6 @@ are returned; those in use come back to the pool later. Few sizes in turns never
 
 from __future__ import annotations
 
-import ctypes
 import os
 import threading
 from collections.abc import Hashable, Iterable
@@ -18,6 +17,7 @@ from itertools import count
 import tvm_ffi
 
 from frontends.imported_model import TensorSpec
+from relaxc.free_memory import return_free_memory
 from relaxc.report import Report
 
 KEPT_SIZES = 8  # of calls: their blocks stay, however large
@@ -87,10 +87,7 @@ class CallSizes:
 def _empty_pool() -> None:
     """Return the pool's free blocks to the system; tensors in use are not touched."""
     tvm_ffi.get_global_func("vm.builtin.memory_manager.clear")()
-    # The C library keeps what was freed amid its heap, unless it is asked.
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
-    if trim is not None:
-        trim(0)
+    return_free_memory()
 
 
 def _resident_bytes() -> int | None:

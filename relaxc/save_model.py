@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from relaxc.artifact import NOISE, Metadata, append_trailer, check_platform, read_metadata
 from relaxc.errors import IncompatibleArtifact, InvalidInput, UnsupportedTarget
@@ -22,12 +22,19 @@ from relaxc.link_library import (
 from relaxc.quiet_stderr import without_stderr_lines
 
 
-def save_model(executable: Any, metadata: Metadata, path: Path, loaded_from: Path | None) -> Path:
+def save_model(
+    executable: Any,
+    metadata: Metadata,
+    weights: Sequence[Any],
+    path: Path,
+    loaded_from: Path | None,
+) -> Path:
     """Write an executable with its metadata to `path`, all or nothing.
 
     Args:
         executable: A `tvm.relax.VMExecutable`; unused for a model that came from a file.
         metadata: What the trailer says.
+        weights: The tensors that it describes.
         path: Where to write; an existing file is replaced. `.tar` gets object files, for `link`;
             any other name a library.
         loaded_from: The file the model was loaded from, which is copied.
@@ -49,13 +56,19 @@ def save_model(executable: Any, metadata: Metadata, path: Path, loaded_from: Pat
         return _write(path, write)
     if metadata.target.get("kind") == "rocm":
         _check_linked()
-    linker = pack_objects(metadata.to_bytes()) if archive else linker_of(metadata.target)
+
+    def write_weights(file: BinaryIO) -> None:
+        metadata.weights.write(file, weights)
+
+    linker = (
+        pack_objects(metadata.to_bytes(), write_weights) if archive else linker_of(metadata.target)
+    )
 
     def export(temporary: Path) -> None:
         with without_stderr_lines(*NOISE):
             executable.export_library(str(temporary), fcompile=linker)
         if not archive:
-            _append(temporary, metadata)
+            _append(temporary, metadata, weights)
 
     return _write(path, export)
 
@@ -71,7 +84,7 @@ def link(archive: str | Path, path: str | Path) -> Path:
     """
     archive = Path(archive)
     with tempfile.TemporaryDirectory(prefix="relaxc-") as folder:
-        data, objects = unpack_objects(archive, Path(folder))
+        data, stored, objects = unpack_objects(archive, Path(folder))
         try:
             metadata = Metadata.from_bytes(data)
         except (ValueError, KeyError, TypeError) as fault:
@@ -82,7 +95,8 @@ def link(archive: str | Path, path: str | Path) -> Path:
 
         def write(temporary: Path) -> None:
             link_objects(native_compiler(), str(temporary), objects)
-            _append(temporary, metadata)
+            weights = metadata.weights.map(stored, stored.stat().st_size)
+            _append(temporary, metadata, weights)
 
         return _write(Path(path), write)
 
@@ -118,6 +132,6 @@ def _check_linked() -> None:
         )
 
 
-def _append(library: Path, metadata: Metadata) -> None:
+def _append(library: Path, metadata: Metadata, weights: Sequence[Any]) -> None:
     with open(library, "ab") as file:
-        append_trailer(file, metadata)
+        append_trailer(file, metadata, weights)

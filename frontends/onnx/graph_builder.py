@@ -31,7 +31,7 @@ from frontends.onnx.registry import find_converter, normalize_domain, refusal
 from frontends.onnx.relax_reason import plain_reason
 from frontends.onnx.stored_types import check_stored_inputs, name_stored_results
 from frontends.onnx.symbols import MOST_ELEMENTS, InputShapes, sanitize
-from frontends.onnx.value import Value, relax_constant, tensors_of
+from frontends.onnx.value import Value, relax_constant, shared_array, tensors_of
 from frontends.storage_types import container
 
 Scope = MutableMapping[str, Value]
@@ -245,6 +245,7 @@ class GraphBuilder:
         if value.expr is None:
             if value.array is not None:
                 value.expr = relax_constant(value.array)
+                value.array = shared_array(value.expr, value.array)
             elif value.symbolic is not None:
                 value.expr = self._materialize(value)
             else:

@@ -191,6 +191,18 @@ def relax_constant(array: np.ndarray) -> relax.Expr:
     return relax.const(tvm.runtime.tensor(dense))
 
 
+def shared_array(constant: relax.Expr, array: np.ndarray) -> np.ndarray:
+    """Return a constant's own memory in place of the array it was made of, where types allow it.
+
+    A weight would else be in memory twice until the model is imported.
+    """
+    if array.dtype.isbuiltin != 1 or str(constant.value.dtype) != str(array.dtype):
+        return array
+    view = np.from_dlpack(constant.value)
+    view.flags.writeable = False
+    return view
+
+
 def dim_array(dims: list[Any], shape: tuple[int, ...] | None = None) -> np.ndarray:
     """Return a NumPy object array of dimension expressions (NumPy must not look inside them)."""
     result = np.empty(len(dims), dtype=object)

@@ -108,7 +108,7 @@ def test_without_a_cross_compiler_the_object_files_can_be_saved(
         for_arm.save(tmp_path / "model.so")
     assert not list(tmp_path.iterdir())
     archive = for_arm.save(tmp_path / "model.tar")
-    _, objects = link_library.unpack_objects(archive, tmp_path)
+    *_, objects = link_library.unpack_objects(archive, tmp_path)
     assert {_machine_of(Path(path)) for path in objects} == {_AARCH64}
     with pytest.raises(IncompatibleArtifact, match="for a aarch64 processor"):
         relaxc.link(archive, tmp_path / "model.so")
