@@ -31,25 +31,30 @@ _ROUNDS = 10
 Key: TypeAlias = "int | te.Tensor"
 
 
-def _inputs(seed: Key) -> list[te.Tensor]:
+def inputs_of(seed: Key) -> list[te.Tensor]:
+    """Return the tensors that a key is read from."""
     return [] if isinstance(seed, int) else [seed]
 
 
-def _key(ins: list[Any], seed: Key) -> Any:
+def key_of(ins: list[Any], seed: Key) -> Any:
     """Return the key as a number or an expression; a tensor is the last of a kernel's inputs."""
     return seed if isinstance(seed, int) else ins[-1][0]
 
 
-def _philox(counter: Any, seed: Any) -> list[Any]:
-    """State the rounds for one counter value; return its four random 32-bit words (as uint64)."""
+def philox(counter: Any, seed: Any, attempt: Any = 0) -> list[Any]:
+    """State the rounds for one counter value; return its four random 32-bit words (as uint64).
+
+    An element that needs several draws numbers them by `attempt`, below 2 ** 32.
+    """
 
     def word(value: int) -> Any:
         return tirx.const(value, "uint64")
 
     low = word(0xFFFFFFFF)
     number = as_dtype(counter, "uint64")
+    again = as_dtype(attempt, "uint64")
     state = [
-        Scalar(value, "uint64") for value in (number & low, number >> word(32), word(0), word(0))
+        Scalar(value, "uint64") for value in (number & low, number >> word(32), again, word(0))
     ]
     if isinstance(seed, int):
         halves = [word((seed >> shift) & 0xFFFFFFFF) for shift in (0, 32)]
@@ -69,19 +74,33 @@ def _philox(counter: Any, seed: Any) -> list[Any]:
     return [part() for part in state]
 
 
-def _unit(high: Any, low: Any) -> Any:
+def unit(high: Any, low: Any) -> Any:
     """Return a float64 in [0, 1) from 53 of 64 random bits."""
     bits = ((high << tirx.const(32, "uint64")) | low) >> tirx.const(11, "uint64")
     return as_dtype(bits, "float64") * tirx.const(2.0**-53, "float64")
 
 
-def _draw(dims: Sequence[Any], dtype: str, seed: Key, value: Callable[[list[Any]], Any]) -> Any:
-    def body(ins: list[Any], outs: list[Any]) -> None:
-        key = _key(ins, seed)
-        with parallel(product(dims)) as place:
-            outs[0][place] = as_dtype(value(_philox(place, key)), dtype)
+def inside_unit(high: Any, low: Any) -> Any:
+    """Return a float64 in (0, 1) from 52 of 64 random bits: for logarithms."""
+    bits = ((high << tirx.const(32, "uint64")) | low) >> tirx.const(12, "uint64")
+    return (as_dtype(bits, "float64") + 0.5) * tirx.const(2.0**-52, "float64")
 
-    return kernel(_inputs(seed), [(dims, dtype)], body, "random")[0]
+
+def standard_normal(words: list[Any]) -> Any:
+    """Return a normally distributed float64 (Box and Muller's transform)."""
+    radius = tirx.sqrt(-2.0 * tirx.log(1.0 - unit(words[0], words[1])))
+    return radius * tirx.cos(2.0 * math.pi * unit(words[2], words[3]))
+
+
+def draw(dims: Sequence[Any], dtype: str, seed: Key, value: Callable[[list[Any]], Any]) -> Any:
+    """Return a tensor of shape `dims`; `value` makes an element of its four random words."""
+
+    def body(ins: list[Any], outs: list[Any]) -> None:
+        key = key_of(ins, seed)
+        with parallel(product(dims)) as place:
+            outs[0][place] = as_dtype(value(philox(place, key)), dtype)
+
+    return kernel(inputs_of(seed), [(dims, dtype)], body, "random")[0]
 
 
 def uniform(dims: Sequence[Any], dtype: str, low: float, high: float, seed: Key) -> te.Tensor:
@@ -91,32 +110,27 @@ def uniform(dims: Sequence[Any], dtype: str, low: float, high: float, seed: Key)
     """
 
     def value(words: list[Any]) -> Any:
-        return low + (high - low) * _unit(words[0], words[1])
+        return low + (high - low) * unit(words[0], words[1])
 
-    return _draw(dims, dtype, seed, value)
+    return draw(dims, dtype, seed, value)
 
 
 def normal(dims: Sequence[Any], dtype: str, mean: float, scale: float, seed: Key) -> te.Tensor:
-    """Return a tensor of shape `dims`, normally distributed (Box and Muller's transform)."""
-
-    def value(words: list[Any]) -> Any:
-        radius = tirx.sqrt(-2.0 * tirx.log(1.0 - _unit(words[0], words[1])))
-        return mean + scale * radius * tirx.cos(2.0 * math.pi * _unit(words[2], words[3]))
-
-    return _draw(dims, dtype, seed, value)
+    """Return a tensor of shape `dims`, normally distributed."""
+    return draw(dims, dtype, seed, lambda words: mean + scale * standard_normal(words))
 
 
 def bernoulli(x: te.Tensor, dtype: str, seed: Key) -> te.Tensor:
     """Return 1 with the probability that `x` gives for each element, else 0."""
 
     def body(ins: list[Any], outs: list[Any]) -> None:
-        key = _key(ins, seed)
+        key = key_of(ins, seed)
         with parallel(product(x.shape)) as place:
-            words = _philox(place, key)
-            drawn = _unit(words[0], words[1]) < as_dtype(ins[0][place], "float64")
+            words = philox(place, key)
+            drawn = unit(words[0], words[1]) < as_dtype(ins[0][place], "float64")
             outs[0][place] = as_dtype(drawn, dtype)
 
-    return kernel([x, *_inputs(seed)], [(x.shape, dtype)], body, "bernoulli")[0]
+    return kernel([x, *inputs_of(seed)], [(x.shape, dtype)], body, "bernoulli")[0]
 
 
 def multinomial(logits: te.Tensor, number: int, dtype: str, seed: Key) -> te.Tensor:
@@ -131,7 +145,7 @@ def multinomial(logits: te.Tensor, number: int, dtype: str, seed: Key) -> te.Ten
     rows, classes = logits.shape
 
     def body(ins: list[Any], outs: list[Any]) -> None:
-        key = _key(ins, seed)
+        key = key_of(ins, seed)
         with parallel(rows) as row:
 
             def wide(c: Any) -> Any:
@@ -142,9 +156,9 @@ def multinomial(logits: te.Tensor, number: int, dtype: str, seed: Key) -> te.Ten
                 top.set(tirx.max(top(), wide(c)))
             with serial(classes) as c:
                 total.set(total() + tirx.exp(wide(c) - top()))
-            with serial(number) as draw:
-                words = _philox(row * number + draw, key)
-                rest = Scalar(_unit(words[0], words[1]) * total(), "float64")
+            with serial(number) as turn:
+                words = philox(row * number + turn, key)
+                rest = Scalar(unit(words[0], words[1]) * total(), "float64")
                 chosen = Scalar(index(-1))
                 likely = Scalar(index(0))  # rounding may leave a rest beyond the last class
                 with serial(classes) as c:
@@ -154,6 +168,6 @@ def multinomial(logits: te.Tensor, number: int, dtype: str, seed: Key) -> te.Ten
                     with when(tirx.all(chosen() < 0, rest() < weight())):
                         chosen.set(c)
                     rest.set(rest() - weight())
-                outs[0][row, draw] = as_dtype(tirx.Select(chosen() < 0, likely(), chosen()), dtype)
+                outs[0][row, turn] = as_dtype(tirx.Select(chosen() < 0, likely(), chosen()), dtype)
 
-    return kernel([logits, *_inputs(seed)], [((rows, number), dtype)], body, "multinomial")[0]
+    return kernel([logits, *inputs_of(seed)], [((rows, number), dtype)], body, "multinomial")[0]

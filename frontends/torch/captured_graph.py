@@ -222,8 +222,8 @@ class CapturedGraph:
     ) -> list[relax.Expr]:
         """Return the tensors to compute, in the order of memory; say in `specs` what they are."""
         tensors: list[relax.Expr] = []
-        for node, (place, order) in self._computed.items():
-            tensor = walk.tensor(node)
+        computed = walk.held([walk.tensor(node) for node in self._computed])
+        for tensor, (place, order) in zip(computed, self._computed.values(), strict=True):
             if order is not None:
                 tensor = builder.permute(tensor, list(order))
             dims = named_dims(builder.shape(tensor))

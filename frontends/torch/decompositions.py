@@ -121,9 +121,18 @@ def put(
     return torch.index_put(flat, (index.reshape(-1),), values, accumulate).view(x.shape)
 
 
+def addbmm(
+    bias: torch.Tensor, x: torch.Tensor, y: torch.Tensor, *, beta: float = 1, alpha: float = 1
+) -> torch.Tensor:
+    """Beta * bias + alpha * the sum of the products of (batch, n, k) and (batch, k, m)."""
+    rows = x.transpose(0, 1).reshape(x.shape[1], -1)
+    return torch.addmm(bias, rows, y.reshape(-1, y.shape[2]), beta=beta, alpha=alpha)
+
+
 OWN_DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     _ATEN._trilinear.default: trilinear,
     _ATEN._transformer_encoder_layer_fwd.default: transformer_encoder_layer,
+    _ATEN.addbmm.default: addbmm,
     _ATEN.index_reduce.default: index_reduce,
     _ATEN.put.default: put,
 }

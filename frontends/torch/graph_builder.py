@@ -18,6 +18,7 @@ from frontends.control_flow.function_builder import FunctionBuilder
 from frontends.dims import DimArithmetic
 from frontends.errors import InvalidModel, UnsupportedOperator
 from frontends.torch.dtypes import dtype_name, number_constant, part_dtype
+from frontends.torch.requirements import Requirements
 from frontends.torch.sizes import product, same_shape
 from frontends.torch.source_line import source_line
 from frontends.torch.symbolic_numbers import SymbolicNumbers
@@ -51,6 +52,7 @@ class GraphBuilder:
         symbols: Translates torch's sizes.
         numbers: Translates torch's other symbolic numbers, those read from tensors.
         functions: Builds functions that this one calls.
+        requirements: What must hold when the function that is being built runs.
         loop_indices: The number of the step in each loop around, outermost first.
         holds_functions: Whether the graph has others within, which may use its sizes.
         run_subgraph: Converts a graph that an operator holds where it is called: the graph and its
@@ -64,6 +66,7 @@ class GraphBuilder:
         """Build into `block`, whose function and dataflow scopes the importer opens."""
         self.seed, self._draws = seed, 0
         self.functions = FunctionBuilder(block, DimArithmetic(), symbols.known, symbols.fresh)
+        self.requirements = Requirements(self.te, self.emit)
         self.loop_indices: list[Size] = []
         self.holds_functions = False
         self.run_subgraph: Callable[[torch.fx.GraphModule, Sequence[Value]], list[Value]]
@@ -194,6 +197,8 @@ class GraphBuilder:
         """
         node, value = self.node, self.node.meta["val"]
         symbol = value.node.expr
+        if isinstance(value, torch.SymBool):  # torch has it for Eq(u, 1)
+            (symbol,), number = symbol.free_symbols, self.cast(number, "int64")
         if not symbol.is_Symbol:
             return
         if self.functions.frame is None:

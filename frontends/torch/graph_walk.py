@@ -10,10 +10,11 @@ import torch
 from torch.utils import _pytree as pytree
 from tvm import relax
 
-from frontends.errors import UnsupportedOperator
+from frontends.errors import InvalidModel, RelaxcError, UnsupportedOperator
 from frontends.torch import operators  # noqa: F401  (registers the converters)
 from frontends.torch.complex_numbers import as_complex, is_complex, to_pairs
 from frontends.torch.graph_builder import GraphBuilder
+from frontends.torch.operators.asserts import ASSERTS
 from frontends.torch.operators.random_numbers import is_random
 from frontends.torch.registry import COMPLEX_REGISTRY, REGISTRY, Converter
 from frontends.torch.source_line import source_line
@@ -26,6 +27,7 @@ _DEFINE_SIZES = ("aten._local_scalar_dense.default", "aten.item.default")
 
 # Operators whose data decides how long their (first) result is.
 _DECIDE_LENGTH = (
+    "aten.masked_select.default",
     "aten.nonzero.default",
     "aten._unique2.default",
     "aten.repeat_interleave.Tensor",
@@ -67,7 +69,7 @@ class GraphWalk:
         given = [symbols.size(a) if isinstance(a, torch.SymInt) else a for a in arguments]
         (output,) = [n for n in graph.graph.nodes if n.op == "output"]
         placeholders = [n for n in graph.graph.nodes if n.op == "placeholder"]
-        with symbols.scope():
+        with symbols.scope(), builder.requirements.of_function():
             values = {
                 inner: builder.given(argument, inner.meta["val"])
                 for inner, argument in zip(placeholders, given, strict=True)
@@ -75,7 +77,7 @@ class GraphWalk:
             walk = GraphWalk(builder, values, graph)
             results = pytree.tree_leaves(output.args[0], is_leaf=lambda r: r is None)
             walk.run(live_nodes(graph.graph, output.all_input_nodes))
-            found = [walk.result(r) for r in results]
+            found = walk.held([walk.result(r) for r in results])
         builder.node = node
         builder.run_subgraph, builder.value_of = self._run_subgraph, self._values.__getitem__
         return found
@@ -91,6 +93,14 @@ class GraphWalk:
             return known if isinstance(known, bool) else self._builder.tensor(value)
         return value
 
+    def held(self, results: Sequence[Any]) -> list[Any]:
+        """Return a graph's results, of which one is computed only if what it asserts holds."""
+        place = next((k for k, result in enumerate(results) if result is not None), None)
+        if place is None or not self._builder.requirements:
+            return list(results)
+        first = self._builder.state(results[place])
+        return [*results[:place], self._builder.requirements.hold(first), *results[place + 1 :]]
+
     def _convert(self, node: torch.fx.Node) -> Any:
         if node.op == "get_attr":
             return operator.attrgetter(str(node.target))(self._module)
@@ -104,7 +114,7 @@ class GraphWalk:
         if folded is not None:
             return folded
         self._builder.node = node
-        if not is_complex(node) and _is_empty(node.meta["val"]):
+        if not is_complex(node) and _is_empty(node.meta.get("val")):
             b = self._builder
             return b.emit(relax.op.zeros(relax.ShapeExpr(b.result_shape), b.dtype))
         result = self._converted(node, args, kwargs)
@@ -118,12 +128,19 @@ class GraphWalk:
         """Call the node's converter; those that take a number for a Python one cannot read it."""
         try:
             return _converters(node)[str(node.target)](self._builder, *args, **kwargs)
-        except (TypeError, ValueError, RuntimeError) as fault:
+        except RelaxcError:
+            raise
+        except Exception as fault:
             given = [argument.meta.get("val") for argument in node.all_input_nodes]
             if any(isinstance(value, torch.SymFloat | torch.SymBool) for value in given):
                 what = "a number that only the data decides as this argument"
                 raise self._builder.unsupported(what) from fault
-            raise
+            # Relax's deduction of shapes and types speaks here, as eager would when it runs.
+            lines = [line.strip() for line in str(fault).splitlines() if line.strip()]
+            reason = f"{type(fault).__name__}: {lines[-1] if lines else ''}"
+            raise InvalidModel(
+                f"{node.target} cannot be imported: {reason}{source_line(node)}", node=node.name
+            ) from fault
 
     def _bound(self, value: Any) -> Any:
         """Bind a converter's result to a variable, unless it is one, or no expression at all."""
@@ -146,11 +163,12 @@ def _is_empty(value: Any) -> bool:
 
 
 def live_nodes(graph: torch.fx.Graph, wanted: Iterable[torch.fx.Node]) -> list[torch.fx.Node]:
-    """Return the nodes that `wanted` depend on, in order; assertions and the like drop out.
+    """Return the nodes that `wanted` depend on, in order, and asserts.
 
     A node that gives a symbol its value is kept too: others know the symbol by its name alone.
     """
-    stack = [*wanted, *(n for n in graph.nodes if _defines_symbol(n))]
+    kept = [n for n in graph.nodes if str(n.target) in ASSERTS or _defines_symbol(n)]
+    stack = [*wanted, *kept]
     live: set[torch.fx.Node] = set()
     while stack:
         node = stack.pop()
@@ -242,7 +260,7 @@ def _fold(node: torch.fx.Node, args: Any, kwargs: Any) -> Any:
     layout = (torch.layout, torch.memory_format)
     if not all(isinstance(leaf, known + layout) for leaf in leaves):
         return None
-    results = [r for r in pytree.tree_leaves(node.meta["val"]) if isinstance(r, torch.Tensor)]
+    results = [r for r in pytree.tree_leaves(node.meta.get("val")) if isinstance(r, torch.Tensor)]
     if not results or any(isinstance(size, torch.SymInt) for r in results for size in r.shape):
         return None
     taken = sum(leaf.nbytes for leaf in leaves if isinstance(leaf, torch.Tensor))

@@ -73,7 +73,7 @@ class _Program:
             for node in self.pairs:
                 values[node] = from_pairs(builder, values[node])
             walk.run(live)
-            return [walk.tensor(node) for _, node in results]
+            return walk.held([walk.tensor(node) for _, node in results])
 
         module = build_main(block, [var for var, _ in everything], emit)
         ranges, symbols = self.program.range_constraints, self.symbols

@@ -67,6 +67,8 @@ class SymbolicNumbers:
             return self.tensors[str(expr)]
         if not self.holds(expr) and expr.is_integer:
             return self._size_tensor(expr)
+        if kind == "Piecewise":
+            return self._first_that_holds(list(expr.args))
         arguments = [self.tensor(argument) for argument in expr.args]
         if kind in _FOLDED:
             return functools.reduce(functools.partial(self._apply, _FOLDED[kind]), arguments)
@@ -77,6 +79,15 @@ class SymbolicNumbers:
         if kind == "Not":
             return self._emit(_OP.logical_not(arguments[0]))
         return self._unary(kind, expr, arguments[0])
+
+    def _first_that_holds(self, pairs: list[Any]) -> relax.Expr:
+        """Return the value of the first (value, condition) that holds; the last one does."""
+        *others, (chosen, _) = pairs
+        result = self.tensor(chosen)
+        for value, condition in reversed(others):
+            holds, first = self.tensor(condition), self.tensor(value)
+            result = self._emit(_OP.where(holds, first, self._cast(result, str(first.ty.dtype))))
+        return result
 
     def _unary(self, kind: str, expr: Any, x: relax.Expr) -> relax.Expr:
         if kind in ("ToFloat", "Identity"):

@@ -12,6 +12,7 @@ import torch
 import tvm
 from tvm import tirx
 
+from frontends.dims import DimArithmetic
 from frontends.errors import InvalidModel
 from frontends.imported_model import Dim
 
@@ -141,6 +142,20 @@ class SymbolTable:
             InvalidModel: If it is of a form that has no translation.
         """
         return self._truth(value.node.expr)
+
+    def known_truth(self, value: torch.SymBool) -> bool | None:
+        """Tell whether a condition on sizes holds or fails whatever they are; None if it depends.
+
+        Raises:
+            InvalidModel: If it is of a form that has no translation.
+        """
+        condition = self.condition(value)
+        if isinstance(condition, bool):
+            return condition
+        arithmetic = DimArithmetic()
+        for variable in self.known():
+            arithmetic.declare(variable)
+        return arithmetic.known_truth(condition)
 
     def _truth(self, expr: Any) -> Any:
         kind = type(expr).__name__

@@ -91,7 +91,10 @@ def item(b: GraphBuilder, x: Value) -> relax.Expr | None:
     value = b.node.meta["val"]
     if not isinstance(value, torch.SymInt | torch.SymFloat):
         is_bool = isinstance(value, bool | torch.SymBool)
-        return b.reshape(b.tensor(x, "bool" if is_bool else "float64"), [])
+        truth = b.reshape(b.tensor(x, "bool" if is_bool else "float64"), [])
+        if isinstance(value, torch.SymBool):
+            b.number_read(truth)
+        return truth
     dtype = "int64" if isinstance(value, torch.SymInt) else "float64"
     number = b.reshape(b.tensor(x, dtype), [])
     b.number_read(number)

@@ -92,6 +92,16 @@ def take(b: GraphBuilder, x: Value, index: Value) -> relax.Expr:
     return _take(b, b.reshape(b.tensor(x), [-1]), index, 0)
 
 
+@converter("aten.masked_select.default")
+def masked_select(b: GraphBuilder, x: Value, mask: Value) -> relax.Expr:
+    """The elements [n] of x where the mask holds, both broadcast; only the data decides n."""
+    shape = b.symbols.shape(torch.broadcast_shapes(b.operand(0).shape, b.operand(1).shape))
+    operands = b.tensor(x), b.tensor(mask, "bool")
+    data, holds = (b.reshape(b.broadcast(t, shape), [product(shape)]) for t in operands)
+    (places,) = mask_places(b, holds, b.result_shape[0])
+    return b.te(lambda t, i: gather_slices(t, i, 0), data, places, name="masked_select")
+
+
 @converter("aten.index.Tensor")
 def index(b: GraphBuilder, x: Value, indices: Any) -> relax.Expr:
     """x[i, j, …] with index tensors, NumPy's advanced indexing.

@@ -11,7 +11,9 @@ from typing import Any
 import torch
 from tvm import relax, te
 
+from frontends.computations.random_distributions import exponential
 from frontends.computations.random_numbers import bernoulli, multinomial, normal, uniform
+from frontends.computations.sort import top_k
 from frontends.torch.graph_builder import GraphBuilder, Size, Value
 from frontends.torch.operators.sorting import sorted_places
 from frontends.torch.registry import converter
@@ -26,7 +28,7 @@ def rand(b: GraphBuilder, *_size: Any, **_options: Any) -> relax.Expr:
 @converter("aten.randn.default", "aten.randn_like.default")
 def randn(b: GraphBuilder, *_size: Any, **_options: Any) -> relax.Expr:
     """The standard normal distribution."""
-    return _draw(b, normal, 0.0, 1.0, b.dtype, b.result_shape)
+    return draw_like(b, normal, 0.0, 1.0)
 
 
 @converter("aten.uniform.default")
@@ -42,7 +44,7 @@ def normal_(
     b: GraphBuilder, x: Value, mean: float = 0.0, std: float = 1.0, **_options: Any
 ) -> relax.Expr:
     """A normal distribution, in the shape of x."""
-    return _draw(b, normal, mean, std, b.dtype, b.result_shape)
+    return draw_like(b, normal, mean, std)
 
 
 @converter("aten.randint.default", "aten.randint_like.default")
@@ -85,15 +87,27 @@ def bernoulli_(b: GraphBuilder, x: Value, p: float | None = None, **_options: An
 def multinomial_(
     b: GraphBuilder, x: Value, num_samples: int, replacement: bool = False, **_options: Any
 ) -> relax.Expr:
-    """Classes drawn with replacement, by weights that need not be normalized."""
-    if not replacement and num_samples > 1:
-        raise b.unsupported("several samples without replacement")
+    """Classes drawn by weights that need not be normalized.
+
+    Without replacement they are those that come first in a race: each takes a time that is
+    exponentially distributed, with its weight for the rate.
+    """
     weights = b.tensor(x)
+    if not replacement and num_samples > 1:
+        return _first_in_race(b, weights, num_samples)
     logits = b.emit(relax.op.log(weights))
     classes = b.shape(logits)[-1]
     rows = b.reshape(logits, [b.shape(logits)[0] if logits.ty.ndim == 2 else 1, classes])
     drawn = b.te(lambda t, k: multinomial(t, num_samples, "int64", k), rows, b.random_key())
     return b.reshape(drawn, b.result_shape)
+
+
+def _first_in_race(b: GraphBuilder, weights: relax.Expr, number: int) -> relax.Expr:
+    wide = b.tensor(weights, "float64")
+    times = _draw(b, exponential, "float64", b.shape(wide), 1.0)
+    speeds = b.rows(b.emit(relax.op.divide(wide, times)), wide.ty.ndim - 1)
+    _, places = b.parts(b.te(lambda t: top_k(t, number, largest=True), speeds), 2)
+    return b.reshape(places, b.result_shape)
 
 
 @converter("aten.native_dropout.default")
@@ -124,30 +138,42 @@ def _dropped(b: GraphBuilder, x: relax.Expr, p: float, kept: relax.Expr | None) 
     return b.emit(relax.op.where(kept, scaled, relax.const(0, x.ty.dtype)))
 
 
+def draw_like(
+    b: GraphBuilder, distribution: Callable[..., te.Tensor], *parameters: float
+) -> relax.Expr:
+    """Draw a tensor of the node's result from a distribution.
+
+    Args:
+        b: The builder.
+        distribution: Takes sizes, a dtype, parameters and a key.
+        parameters: Its own.
+    """
+    return _draw(b, distribution, b.dtype, b.result_shape, *parameters)
+
+
 def _uniform(b: GraphBuilder, low: float, high: float, dtype: str) -> relax.Expr:
-    return _draw(b, uniform, low, high, dtype, b.result_shape)
+    return _draw(b, uniform, dtype, b.result_shape, low, high)
 
 
 def _draw(
     b: GraphBuilder,
     distribution: Callable[..., te.Tensor],
-    first: float,
-    second: float,
     dtype: str,
     shape: list[Size],
+    *parameters: float,
 ) -> relax.Expr:
-    """Draw a tensor from a distribution of two parameters."""
+    """Draw a tensor from a distribution."""
     if 0 in shape:
         return b.emit(relax.op.zeros(relax.ShapeExpr(shape), dtype))
     drawn = b.te(
-        lambda k, dims: distribution(dims, dtype, first, second, k),
+        lambda k, dims: distribution(dims, dtype, *parameters, k),
         b.random_key(), name=distribution.__name__, dims=shape or [1],
     )  # fmt: skip
     return b.reshape(drawn, shape)
 
 
 def _below(b: GraphBuilder, probability: float, dtype: str, shape: list[Size]) -> relax.Expr:
-    drawn = _draw(b, uniform, 0.0, 1.0, "float64", shape)
+    drawn = _draw(b, uniform, "float64", shape, 0.0, 1.0)
     below = b.emit(relax.op.less(drawn, relax.const(probability, "float64")))
     return below if dtype == "bool" else b.cast(below, dtype)
 

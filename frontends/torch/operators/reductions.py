@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 from tvm import relax
 
 from frontends.computations.arg_reduce import arg_extremum
+from frontends.errors import InvalidModel
 from frontends.torch.graph_builder import GraphBuilder, Size, Value
 from frontends.torch.operators.creation import filled
 from frontends.torch.registry import converter
 from frontends.torch.sizes import product
+from frontends.torch.source_line import source_line
 
 
 @converter("aten.sum.default", "aten.sum.dim_IntList")
@@ -172,20 +175,38 @@ def _reduce(
     data = b.tensor(x, b.dtype)
     if data.ty.ndim == 0:
         return data
-    if _is_over_nothing(b, data, dim):
+    if op in (relax.op.max, relax.op.min):
+        _refuse_nothing(b, data, dim)
+    elif _is_over_nothing(b, data, dim):
         return filled(b, _OF_NOTHING[op])
     if b.dtype == "bool":  # extrema of booleans
         return _reduce_bool(b, op, data, dim, keepdim)
     return op(data, b.axes(dim, data.ty.ndim), keepdims=keepdim)
 
 
-# What a reduction of no elements gives; extrema have no such value, and torch refuses them.
+# What a reduction of no elements gives; extrema have no such value.
 _OF_NOTHING = {relax.op.sum: 0.0, relax.op.prod: 1.0, relax.op.mean: float("nan")}
 
 
 def _is_over_nothing(b: GraphBuilder, data: relax.Expr, dim: Any) -> bool:
     sizes = [b.shape(data)[axis] for axis in b.axes(dim, data.ty.ndim)]
     return any(isinstance(size, int) and size == 0 for size in sizes)
+
+
+def _refuse_nothing(b: GraphBuilder, data: relax.Expr, dim: Any) -> None:
+    """Refuse an extremum of no elements, as torch does; where only the run knows, it is checked.
+
+    Raises:
+        InvalidModel: Naming the operator and the user's line.
+    """
+    message = f"{b.node.target}: no elements, so there is no extremum{source_line(b.node)}"
+    if _is_over_nothing(b, data, dim):
+        raise InvalidModel(message, node=b.node.name)
+    fake = b.operand(0).shape
+    if all(statically_known_true(fake[axis] != 0) for axis in b.axes(dim, data.ty.ndim)):
+        return
+    count = product([b.shape(data)[axis] for axis in b.axes(dim, data.ty.ndim)])
+    b.requirements.add(b.size_tensor(count), message)
 
 
 def _reduce_bool(
@@ -203,6 +224,8 @@ def _reduce_bool(
 
 def _arg(b: GraphBuilder, x: Value, dim: int | None, *, greatest: bool) -> relax.Expr:
     data = b.tensor(x)
+    if data.ty.ndim:
+        _refuse_nothing(b, data, dim)
     if dim is None or data.ty.ndim == 0:
         data, dim = b.reshape(data, [product(b.shape(data))]), 0
     axis = b.axis(dim, data.ty.ndim)
