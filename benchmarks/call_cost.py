@@ -3,7 +3,7 @@
 `python -m benchmarks.call_cost [--threads 1 2] [--sizes 32 224] [--results FILE]` calls both in
 turns, call by call, and says where the time goes: Dynamo's guards and frames, AOTAutograd's
 wrapper, our call plan, the compiled function. The CPU's caches hold what the call before left
-there, or (emptied) 64 MiB of other data. Results are compared first. Times are medians in microseconds.
+there, or (emptied) 64 MiB of other data. Results are compared first. Times are medians in us.
 """
 
 from __future__ import annotations

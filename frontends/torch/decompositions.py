@@ -129,10 +129,22 @@ def addbmm(
     return torch.addmm(bias, rows, y.reshape(-1, y.shape[2]), beta=beta, alpha=alpha)
 
 
+def ldexp(x: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
+    """X * 2 ** exponent."""
+    return x * torch.pow(2.0, exponent)
+
+
+def dist(x: torch.Tensor, y: torch.Tensor, p: float = 2) -> torch.Tensor:
+    """The norm of x - y."""
+    return torch.linalg.vector_norm(x - y, p)
+
+
 OWN_DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     _ATEN._trilinear.default: trilinear,
     _ATEN._transformer_encoder_layer_fwd.default: transformer_encoder_layer,
     _ATEN.addbmm.default: addbmm,
+    _ATEN.dist.default: dist,
     _ATEN.index_reduce.default: index_reduce,
+    _ATEN.ldexp.Tensor: ldexp,
     _ATEN.put.default: put,
 }

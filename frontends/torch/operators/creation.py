@@ -38,6 +38,7 @@ def full_like(b: GraphBuilder, x: Value, fill_value: Value, **_options: Any) -> 
     "aten.empty_like.default",
     "aten.new_zeros.default",
     "aten.new_empty.default",
+    "aten.new_empty_strided.default",
     "aten.empty_strided.default",
     "aten.empty_permuted.default",
 )

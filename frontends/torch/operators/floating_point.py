@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -67,6 +68,29 @@ def _signs(b: GraphBuilder, data: relax.Expr) -> relax.Expr:
         return te.compute(t.shape, negative, name="signbit")
 
     return b.te(compute, data)
+
+
+@converter("aten.angle.default")
+def angle(b: GraphBuilder, x: Value) -> relax.Expr:
+    """The angle of a real number: pi below 0, else 0; of NaN it is NaN."""
+    data = b.tensor(x, b.dtype)
+    zero, half_turn = relax.const(0, b.dtype), relax.const(math.pi, b.dtype)
+    turned = b.emit(relax.op.where(b.emit(relax.op.less(data, zero)), half_turn, zero))
+    return relax.op.where(b.emit(relax.op.isnan(data)), data, turned)
+
+
+@converter("aten.view.dtype")
+def view_as(b: GraphBuilder, x: Value, dtype: Any) -> relax.Expr:
+    """The bits of each element as an element of another type of the same size."""
+    data, wanted = b.tensor(x), b.dtype
+    if str(data.ty.dtype) == "bool":
+        data = b.cast(data, "uint8")
+    if wanted == "bool" or b.operand(0).dtype.itemsize != dtype.itemsize:
+        raise b.unsupported(f"elements of {data.ty.dtype} as {wanted}")
+    return b.te(
+        lambda t: te.compute(t.shape, lambda *at: tirx.reinterpret(wanted, t(*at)), name="view"),
+        data,
+    )
 
 
 @converter("aten.hypot.default")

@@ -74,13 +74,14 @@ def randperm(b: GraphBuilder, n: Any, **_options: Any) -> relax.Expr:
     return b.tensor(b.reshape(places, b.result_shape), b.dtype)
 
 
-@converter("aten.bernoulli.default", "aten.bernoulli.p")
-def bernoulli_(b: GraphBuilder, x: Value, p: float | None = None, **_options: Any) -> relax.Expr:
+@converter("aten.bernoulli.default", "aten.bernoulli.p", "aten.bernoulli.Tensor")
+def bernoulli_(b: GraphBuilder, x: Value, p: Value = None, **_options: Any) -> relax.Expr:
     """1 with a probability: one for all elements, or each element's own."""
-    if p is not None:
+    if isinstance(p, int | float):
         return _below(b, p, b.dtype, b.result_shape)
-    dtype, key = b.dtype, b.random_key()
-    return b.te(lambda t, k: bernoulli(t, dtype, k), b.tensor(x), key, name="bernoulli")
+    dtype, key, shape = b.dtype, b.random_key(), b.result_shape
+    chances = b.broadcast(b.tensor(x if p is None else p), shape)
+    return b.te(lambda t, k: bernoulli(t, dtype, k), chances, key, name="bernoulli")
 
 
 @converter("aten.multinomial.default")

@@ -1,4 +1,4 @@
-"""Gamma functions, the inverse of erf, and the next number: elementwise, computed in float64."""
+"""Gamma functions, erfc, erfinv, and the next number: elementwise, computed in float64."""
 
 from __future__ import annotations
 
@@ -31,6 +31,23 @@ _CENTRAL = (
 _TAIL = (
     -0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613,
     0.00943887047, 1.00167406, 2.83297682,
+)  # fmt: skip
+
+# W. J. Cody, "Rational Chebyshev approximations for the error function", Math. Comp. 23 (1969):
+# numerators and denominators of erfc, from 0.46875 to 4 and beyond.
+_MIDDLE = (
+    (2.15311535474403846e-8, 5.64188496988670089e-1, 8.88314979438837594, 6.61191906371416295e1,
+     2.98635138197400131e2, 8.81952221241769090e2, 1.71204761263407058e3, 2.05107837782607147e3,
+     1.23033935479799725e3),
+    (1.0, 1.57449261107098347e1, 1.17693950891312499e2, 5.37181101862009858e2,
+     1.62138957456669019e3, 3.29079923573345963e3, 4.36261909014324716e3, 3.43936767414372164e3,
+     1.23033935480374942e3),
+)  # fmt: skip
+_FAR = (
+    (1.63153871373020978e-2, 3.05326634961232344e-1, 3.60344899949804439e-1,
+     1.25781726111229246e-1, 1.60837851487422766e-2, 6.58749161529837803e-4),
+    (1.0, 2.56852019228982242, 1.87295284992346725, 5.27905102951428412e-1,
+     6.05183413124413191e-2, 2.33520497626869185e-3),
 )  # fmt: skip
 
 
@@ -139,9 +156,30 @@ def _erfinv(x: Any) -> Any:
     return _named(first, lambda y: _named(step(y), lambda z: _named(step(z), result)))
 
 
+def _erfc(x: Any) -> Any:
+    """1 - erf(x), to as many digits where it is small."""
+
+    def outer(y: Any) -> Any:  # of y = |x|, from 0.46875 on
+        far = _named(_const(1) / (y * y), lambda s: s * _ratio(_FAR, s))
+        far = (_const(1 / math.sqrt(math.pi)) - far) / y
+        return tirx.exp(-y * y) * tirx.Select(y <= _const(4), _ratio(_MIDDLE, y), far)
+
+    def result(tail: Any) -> Any:
+        wide = tirx.Select(x < _const(0), _const(2) - tail, tail)
+        return tirx.Select(tirx.abs(x) <= _const(0.46875), _const(1) - tirx.erf(x), wide)
+
+    return _named(tirx.abs(x), lambda y: _named(outer(y), result))
+
+
+def _ratio(polynomials: tuple[tuple[float, ...], tuple[float, ...]], x: Any) -> Any:
+    numerator, denominator = polynomials
+    return _polynomial(numerator, x) / _polynomial(denominator, x)
+
+
 _FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "aten.lgamma.default": _lgamma,
     "aten.digamma.default": _digamma,
+    "aten.erfc.default": _erfc,
     "aten.erfinv.default": _erfinv,
 }
 

@@ -62,7 +62,8 @@ def test_lengths_that_the_data_decides():
     class Module(nn.Module):
         def forward(self, x, repeats):
             values, inverse, counts = x.unique(return_inverse=True, return_counts=True)
-            return values * 2, inverse, counts, x.repeat_interleave(repeats, 0)
+            chosen = x.masked_select(repeats[:, None] > 1)
+            return values * 2, inverse, counts, x.repeat_interleave(repeats, 0), chosen + 1
 
     module = Module().eval()
     x, repeats = torch.tensor([[3.0, 1.0], [1.0, -2.0], [3.0, 3.0]]), torch.tensor([2, 0, 3])

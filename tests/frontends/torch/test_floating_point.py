@@ -48,3 +48,17 @@ def test_lengths_that_would_overflow_and_powers_of_two():
 def test_a_running_logsumexp_keeps_nan():
     x = torch.tensor([[1.0, NAN, -INF, INF, 0.0], [-INF, INF, 2.0, NAN, -INF]])
     assert_matches_eager(lambda x: [x.logcumsumexp(0), x.logcumsumexp(1)], x)
+
+
+def test_angles_and_bits():
+    def function(x, i):
+        return [
+            *(x.angle(), i.angle(), torch.ldexp(x, i), torch.dist(x, x * 2 + 1, 3)),
+            *(x.view(torch.int32), i.view(torch.float64), (x > 0).view(torch.uint8)),
+        ]
+
+    x = torch.tensor([-1.5, 0.0, 2.0, INF])
+    assert_matches_eager(function, x, torch.tensor([3, -2, 0, 1]))
+    assert_matches_eager(
+        lambda x: [x.angle(), x.view(torch.int32)], torch.tensor([NAN, -INF, -0.0])
+    )

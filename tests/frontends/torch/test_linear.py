@@ -10,6 +10,8 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
+from frontends.errors import InvalidModel  # noqa: E402
+from frontends.torch import import_torch  # noqa: E402
 from tests.frontends.torch.eager_comparison import assert_matches_eager, operators  # noqa: E402
 
 
@@ -44,6 +46,22 @@ def test_addmm_with_factors():
     bias, x, y = numbers(5), numbers(3, 4), numbers(4, 5)
     assert_matches_eager(lambda b, p, q: torch.addmm(b, p, q, beta=2, alpha=0.5), bias, x, y)
     assert_matches_eager(lambda b, p, q: torch.addmm(b, p, q, beta=0), bias * math.nan, x, y)
+
+
+def test_vectors_and_sums_of_products():
+    def function(v, bias, x, y):
+        return [
+            *(torch.addmv(v, x[0], y[0, :, 0], beta=2, alpha=0.5), torch.det(x[..., :3])),
+            torch.addbmm(bias, x, y, beta=0.5, alpha=2),
+        ]
+
+    assert_matches_eager(function, numbers(3), numbers(3, 5), numbers(2, 3, 4), numbers(2, 4, 5))
+
+
+def test_matrices_of_different_dtypes_are_refused_with_the_users_line():
+    with pytest.raises(InvalidModel, match=r"aten.linear.*int64 and float32.*linear\.py") as told:
+        import_torch(nn.Linear(4, 2).eval(), (torch.ones(3, 4, dtype=torch.int64),))
+    assert told.value.node == "linear"
 
 
 def test_einsum():

@@ -34,3 +34,13 @@ def test_the_next_number(dtype):
     x = torch.tensor([[0.0, -0.0, 1.0, -1.0, 1e-45, -1e-45, INF, -INF, 3.4e38, NAN, 2.0]]).to(dtype)
     y = torch.tensor([[2.0], [-2.0], [0.0], [INF], [-INF], [NAN]]).to(dtype)
     assert_matches_eager(torch.nextafter, x, y)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_what_erf_leaves_to_one(dtype):
+    """Where it is small, too: the quotient by eager's is near 1, not only the difference near 0."""
+    x = torch.linspace(-6, 9, 400, dtype=dtype)
+    exact = torch.erfc(x)
+    assert_matches_eager(
+        lambda x: [torch.erfc(x) / exact, torch.erfc(x[:3] * INF)], x, tolerance=3e-6
+    )
