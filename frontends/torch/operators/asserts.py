@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from frontends.errors import InvalidModel
 from frontends.torch.graph_builder import GraphBuilder, Value
@@ -35,6 +36,8 @@ def _known(b: GraphBuilder, condition: Value) -> bool | None:
     """Return a condition that does not depend on the run, None for another one."""
     if isinstance(condition, torch.Tensor | bool | int | float):
         return bool(condition)
-    if isinstance(condition, torch.SymBool) and not b.numbers.holds(condition.node.expr):
-        return b.symbols.known_truth(condition)
-    return None
+    if not isinstance(condition, torch.SymBool) or b.numbers.holds(condition.node.expr):
+        return None
+    # Of sizes of inputs alone: what torch took for given while it traced. Bounds of single sizes
+    # are checked where the inputs are; code for symbolic sizes needs nothing else.
+    return b.symbols.known_truth(condition) if free_unbacked_symbols(condition) else True

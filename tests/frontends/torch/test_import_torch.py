@@ -126,17 +126,17 @@ def test_parameters_as_inputs():
 
 
 def test_all_unsupported_operators_are_listed_with_their_lines():
-    module = Lambda(lambda x: torch.linalg.det(x) + torch.special.i0(x).sum())
+    module = Lambda(lambda x: torch.special.i1(x) + torch.special.i0(x).sum())
     with pytest.raises(UnsupportedOperator) as caught:
         import_torch(module, (torch.eye(3),))
     message = str(caught.value)
     assert message.startswith("2 ATen operator(s)")
-    assert "_linalg_det" in message and "i0" in message and ".py:" in message
+    assert "special_i1" in message and "aten.i0" in message and ".py:" in message
 
 
 def test_unsupported_operators_that_no_output_needs_do_not_matter():
     def function(x: torch.Tensor) -> torch.Tensor:
-        torch.linalg.det(x)
+        torch.special.i1(x)
         return x + 1
 
     assert_matches_eager(function, torch.eye(3))
