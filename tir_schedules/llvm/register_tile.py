@@ -22,6 +22,7 @@ from tir_schedules.blocks import (
     rule_tag,
 )
 from tir_schedules.llvm.elementwise import schedule_map
+from tir_schedules.llvm.last_tile import end_at_last_tile
 from tir_schedules.llvm.prefetch_panel import insert_prefetches, mark_prefetch
 from tir_schedules.llvm.row_block import RowBlock
 from tir_schedules.loads import loads_in
@@ -91,16 +92,19 @@ Tiler = Callable[[s_tir.Schedule, SBlockRV, SBlockRV, Machine], object]
 Rewriter = Callable[[s_tir.Schedule, SBlockRV, Machine], s_tir.Schedule]
 
 
-def _prefetch(sch: s_tir.Schedule, anchor: SBlockRV, _: Machine) -> s_tir.Schedule:
-    return insert_prefetches(sch, anchor)
+def _finish_tiles(sch: s_tir.Schedule, anchor: SBlockRV, _: Machine) -> s_tir.Schedule:
+    name = str(sch.get(anchor).name_hint)
+    sch = end_at_last_tile(sch, anchor)
+    return insert_prefetches(sch, sch.get_sblock(name))
 
 
-def anchored_rule(name: str, tag: str, tile: Tiler, rewrite: Rewriter = _prefetch) -> Rule:
+def anchored_rule(name: str, tag: str, tile: Tiler, rewrite: Rewriter = _finish_tiles) -> Rule:
     """Return the rule of functions built around one block tagged `tag`.
 
     `tile(schedule, anchor, epilogue, machine)` schedules the anchor with the epilogue at each
     tile; the stages before and after them become elementwise loops. Last comes what no schedule
-    primitive does: `rewrite(schedule, anchor, machine)`, by default the prefetches marked before.
+    primitive does: `rewrite(schedule, anchor, machine)`, by default the end of the tiles and the
+    prefetches marked before.
     """
 
     def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
@@ -234,7 +238,6 @@ def register_tile(
             steps=step,
             elements=k_count * tile.cols,
             machine=machine,
-            symbolic=row_count is None,
         )
     return fused
 

@@ -131,16 +131,43 @@ def test_the_tile_stays_in_registers(func: PrimFunc, rule: Rule, target: Target)
     assert ("TVMBackendParallelLaunch" in asm) == (target is AVX512)
 
 
+def _symbolic(columns: int = 64, *, gelu: bool = False) -> PrimFunc:
+    x = te.placeholder((te.var("m", "int64"), 256), name="x")
+    packed = matmul.pack_weight(np.zeros((256, columns), "float32"), machine(AVX2))
+    p = te.placeholder(packed.shape, name="p")
+    y = matmul.matmul_packed(x, p, columns)
+    if gelu:
+        half, one, root = (tirx.const(value, "float32") for value in (0.5, 1.0, 0.70710678))
+        made = y
+        y = te.compute(
+            made.shape, lambda *i: half * made(*i) * (one + tirx.erf(made(*i) * root)), name="gelu"
+        )
+    return te.create_prim_func([x, p, y])
+
+
 def test_rows_of_unknown_number() -> None:
-    """Tiles past the last row fetch nothing, and few tiles fetch the whole panel."""
-    scheduled = matmul.RULE.apply(_matmul(te.var("m", "int64"), 64, 64), machine(AVX2))
-    lines = scheduled.mod["main"].script().splitlines()
-    at = next(at for at, line in enumerate(lines) if "llvm.prefetch" in line)
-    assert lines[at - 2].strip().startswith("if ")
-    assert "T.min(" in lines[at], "the share of later tiles ends at the last line"
+    """Tiles past the last row do nothing; of few tiles each step fetches as much as it must."""
+    script = matmul.RULE.apply(_symbolic(), machine(AVX2)).mod["main"].script()
+    lines = [line.strip() for line in script.splitlines()]
+    assert sum("llvm.prefetch" in line for line in lines) == 2, "of few tiles, and of many"
+    assert sum("T.unroll(T.int64(4))" in line and "ahead" in line for line in lines) == 1
+    for at, line in enumerate(lines):
+        if line == 'with T.sblock("matmul_tiles_update"):':
+            assert not any("T.where" in inner for inner in lines[at : at + 8])
 
 
-def test_one_tile_needs_no_prefetch() -> None:
-    assert (
-        "prefetch" not in matmul.RULE.apply(_matmul(4, 64, 64), machine(AVX2)).mod["main"].script()
-    )
+@pytest.mark.parametrize("gelu", [False, True])
+def test_a_symbolic_tile_stays_in_registers(gelu: bool) -> None:
+    """The sums are in memory where a step of the reduction stands under a condition."""
+    hot = hot_loop(assembly(_symbolic(3072, gelu=gelu), matmul.RULE, AVX2), "vfmadd")
+    loop = list(takewhile(lambda line: line[0] != "j", hot))
+    assert sum("vfmadd" in line for line in loop) == 48
+    assert not [line for line in loop if "ymm" in line and ("rsp" in line or _stores(line))]
+
+
+def test_a_single_row_needs_no_prefetch() -> None:
+    def script(rows: int) -> str:
+        return matmul.RULE.apply(_matmul(rows, 64, 64), machine(AVX2)).mod["main"].script()
+
+    assert "prefetch" not in script(1)
+    assert "prefetch" in script(4)
