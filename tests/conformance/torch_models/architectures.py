@@ -1,4 +1,4 @@
-"""Small configurations of 32 architectures: two layers, narrow, seeded random weights."""
+"""Small configurations of 33 architectures: two layers, narrow, seeded random weights."""
 
 from __future__ import annotations
 
@@ -138,6 +138,13 @@ ARCHITECTURES: dict[str, Architecture] = {
         {**_TEXT, "relative_attention": True, "pos_att_type": ["c2p", "p2c"]},
     ),
     "deit": Architecture("DeiTModel", "DeiTConfig", _VISION, "image"),
+    "detr": Architecture(
+        "DetrModel", "DetrConfig",
+        {**{k: v for k, v in _BART.items() if k not in ("vocab_size", "max_position_embeddings")},
+         "num_queries": 6, "use_timm_backbone": False, "use_pretrained_backbone": False,
+         "backbone_config": {"model_type": "resnet", **_STAGES, "embedding_size": 8,
+                             "layer_type": "basic", "out_features": ["stage2"]}}, "large image",
+    ),
     "distilbert": Architecture(
         "DistilBertModel", "DistilBertConfig",
         {"vocab_size": 64, "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48,
