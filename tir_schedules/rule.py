@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import tvm_ffi
 from tvm import s_tir
-from tvm.s_tir import SBlock
+from tvm.s_tir import SBlock, SBlockRealize
 from tvm.tirx import PrimFunc
 
 from tir_schedules.blocks import launches_threads
@@ -85,11 +85,16 @@ def apply_rules(func: PrimFunc, machine: Machine, rules: Iterable[Rule]) -> Sche
 
 
 def _block_tags(func: PrimFunc) -> Counter[str]:
-    """Count the compute blocks by the rule that each asks for, "" where it asks for none."""
+    """Count the compute blocks by the rule that each asks for, "" where it asks for none.
+
+    The block around a whole function computes nothing, whatever its name: statements that were
+    written as loops have one called after the function.
+    """
     tags: Counter[str] = Counter()
+    root = func.body.block if isinstance(func.body, SBlockRealize) else None
 
     def visit(block: SBlock) -> None:
-        if len(block.iter_vars) or block.name_hint != "root":
+        if root is None or not block.same_as(root):
             tags[str(block.annotations.get("schedule_rule", ""))] += 1
 
     tvm_ffi.structural_walk(func.body, (SBlock, visit), order="pre")

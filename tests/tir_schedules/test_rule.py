@@ -42,9 +42,20 @@ def test_a_rule_of_a_tag_is_asked_where_one_block_has_it() -> None:
     assert apply_rules(doubled(), MACHINE, rules).rule == "last"
 
 
-def test_loops_without_blocks_go_to_rules_that_take_loops() -> None:
+@T.prim_func(s_tir=True)
+def named_scan(x: T.Buffer((4,), "float32"), y: T.Buffer((4,), "float32")):
+    with T.sblock("named_scan"):
+        T.reads()
+        T.writes()
+        for i in range(4):
+            y[i] = x[i] + x[0]
+
+
+@pytest.mark.parametrize("func", [scan, named_scan])
+def test_loops_without_blocks_go_to_rules_that_take_loops(func: tirx.PrimFunc) -> None:
+    """NonZero is one of these: rules of blocks used to fail at it, for want of a root."""
     rules = [Rule("map", never), Rule("last", taken, needs_blocks=False)]
-    result = apply_rules(scan, MACHINE, rules)
+    result = apply_rules(func, MACHINE, rules)
     assert result.rule == "last"
     assert result.declined[0][0] == "rules of blocks"
     assert "no compute blocks" in result.declined[0][1]
