@@ -32,7 +32,7 @@ def _convert(func: relax.Function) -> relax.Function:
                 segments[-1].append(binding)
     home = {b.var: number for number, segment in enumerate(segments) for b in segment}
     leaving = set(relax_analysis.free_vars(func.body.body))
-    for number, segment in enumerate(segments):
+    for number, segment in enumerate(segments) if len(segments) > 1 else ():
         for binding in segment:
             used = relax_analysis.free_vars(binding.value)
             leaving.update(var for var in used if home.get(var, number) != number)

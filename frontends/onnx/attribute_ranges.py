@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import onnx
 
 from frontends.errors import InvalidModel
-from frontends.onnx.subgraphs import all_nodes, node_title
+from frontends.onnx.subgraphs import node_title
 
 # No tensor has so many axes, and no node so many outputs.
 _MOST = 1 << 15
@@ -23,12 +23,12 @@ _RANGES = {
 
 
 def check_ranges(nodes: Iterable[onnx.NodeProto], file: str) -> None:
-    """Check the attributes of nodes and of their subgraphs.
+    """Check the attributes of nodes.
 
     Raises:
         InvalidModel: An attribute is an axis of no tensor, or a number that no node has.
     """
-    for node in all_nodes(nodes):
+    for node in nodes:
         for attribute in node.attribute:
             least, most = _RANGES.get(attribute.name, (attribute.i, attribute.i))
             if not least <= attribute.i <= most:

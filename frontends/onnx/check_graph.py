@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import onnx
 
 from frontends.errors import InvalidModel
 from frontends.onnx.registry import normalize_domain
-from frontends.onnx.subgraphs import all_graphs, all_nodes, node_title, subgraphs_of
+from frontends.onnx.subgraphs import ModelParts, node_title, subgraphs_of
 
 # Protobuf's own limit of 100 nested messages ends a file at 32 levels of subgraphs.
 MAX_NESTING = 32
@@ -22,30 +22,34 @@ _BODY_ONLY = {"If": 0, "Loop": 1, "Scan": 0}
 _Key = tuple[str, str, str]
 
 
-def check_graph(model: onnx.ModelProto, file: str) -> None:
+def check_graph(model: onnx.ModelProto, parts: ModelParts, file: str) -> None:
     """Check nesting, functions and names.
+
+    Args:
+        model: Any model.
+        parts: What it consists of.
+        file: What to call it in errors.
 
     Raises:
         InvalidModel: Subgraphs or functions nest too deeply, a function calls itself, a name is
             used before it is defined (a cycle), defined twice, nowhere, or shadows an outer one, or
             an attribute is given twice.
     """
-    _check_texts(model, file)
-    _check_functions(model, file)
+    _check_texts(model, parts, file)
+    _check_functions(model, parts, file)
     _Names(file).check_graph(model.graph, [])
     for function in model.functions:
         _Names(file, in_function=True).check_function(function)
 
 
-def _check_texts(model: onnx.ModelProto, file: str) -> None:
+def _check_texts(model: onnx.ModelProto, parts: ModelParts, file: str) -> None:
     """Check names and types: protobuf returns a name that is not UTF-8 as bytes."""
-    for nodes in [model.graph.node, *(function.node for function in model.functions)]:
-        for node in all_nodes(nodes):
-            texts = [node.name, node.op_type, node.domain, node.overload, *node.input]
-            texts += [*node.output, *(attribute.name for attribute in node.attribute)]
-            texts += [attribute.ref_attr_name for attribute in node.attribute]
-            _require_text(texts, file)
-    for graph in all_graphs(model):
+    for node in parts.nodes:
+        texts = [node.name, node.op_type, node.domain, node.overload, *node.input, *node.output]
+        for attribute in node.attribute:
+            texts += [attribute.name, attribute.ref_attr_name]
+        _require_text(texts, file)
+    for graph in parts.graphs:
         values = [*graph.input, *graph.output, *graph.initializer]
         _require_text([graph.name, *(value.name for value in values)], file)
         _require_text([sparse.values.name for sparse in graph.sparse_initializer], file)
@@ -68,7 +72,7 @@ def _require_text(texts: Iterable[object], file: str) -> None:
             raise InvalidModel(f"the name {text!r} is not UTF-8", file=file)
 
 
-def _check_functions(model: onnx.ModelProto, file: str) -> None:
+def _check_functions(model: onnx.ModelProto, parts: ModelParts, file: str) -> None:
     """Check that calls of functions end, neither too deep nor in too many nodes."""
     bodies: dict[_Key, onnx.FunctionProto] = {}
     for function in model.functions:
@@ -79,7 +83,7 @@ def _check_functions(model: onnx.ModelProto, file: str) -> None:
     calls: dict[_Key, Counter[_Key]] = {}
     own: dict[_Key, tuple[int, int]] = {}  # nodes, depth of subgraphs
     main: _Key = ("", "", "")
-    for node in [n for part in [model.graph, *model.functions] for n in all_nodes(part.node)]:
+    for node in parts.nodes if bodies else ():
         body = bodies.get(_key(node))
         if body and (len(node.input) > len(body.input) or len(node.output) > len(body.output)):
             raise InvalidModel(
@@ -88,10 +92,13 @@ def _check_functions(model: onnx.ModelProto, file: str) -> None:
                 node=node_title(node),
                 file=file,
             )
-    for key, nodes in [(main, model.graph.node), *((k, f.node) for k, f in bodies.items())]:
-        called = Counter(_key(node) for node in all_nodes(nodes))
+    for key, holder, nodes in zip(
+        [main, *bodies], [model.graph, *model.functions], parts.bodies, strict=True
+    ):
+        called = Counter(_key(node) for node in nodes) if bodies else Counter[_Key]()
         calls[key] = Counter({name: count for name, count in called.items() if name in bodies})
-        own[key] = (sum(called.values()), _depth(nodes, file))
+        nested = len(nodes) > len(holder.node)
+        own[key] = (len(nodes), _depth(holder.node, file) if nested else 0)
     expanded: dict[_Key, tuple[int, int]] = {}
     path: list[_Key] = []
     waiting = [(main, False)]
@@ -205,18 +212,17 @@ class _Names:
         known.add(name)
 
     def _check_nodes(
-        self, nodes: Iterable[onnx.NodeProto], known: set[str], outer: list[set[str]]
+        self, nodes: Sequence[onnx.NodeProto], known: set[str], outer: list[set[str]]
     ) -> None:
-        later = {output for node in nodes for output in node.output}
         scopes = [known, *outer]
         for node in nodes:
             title = node_title(node)
             for used in node.input:
-                if used and not any(used in names for names in scopes):
+                if used and used not in known and not any(used in names for names in outer):
                     reason = (
                         "the graph has a cycle or is not in topological order: an input is "
                         "computed only later"
-                        if used in later
+                        if any(used in node.output for node in nodes)
                         else "an input is defined nowhere"
                     )
                     raise InvalidModel(reason, node=title, tensor=used, file=self._file)

@@ -11,7 +11,7 @@ import math
 import onnx
 
 from frontends.errors import InvalidModel, UnsupportedOperator
-from frontends.onnx.subgraphs import all_sparse_tensors, all_tensors
+from frontends.onnx.subgraphs import ModelParts
 
 # Sparse tensors are made dense; a bigger one would take memory that its file does not justify.
 MAX_DENSE_ELEMENTS = 1 << 26
@@ -20,17 +20,17 @@ _TYPES = onnx.TensorProto.DataType
 _SUB_BYTE_BITS = {"INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4, "INT2": 2, "UINT2": 2}
 
 
-def check_tensors(model: onnx.ModelProto, file: str) -> None:
-    """Check type, dimensions and amount of data of every tensor in the model.
+def check_tensors(parts: ModelParts, file: str) -> None:
+    """Check type, dimensions and amount of data of every tensor in a model.
 
     Raises:
         InvalidModel: A tensor has an unknown type, a negative dimension, or other than the
             declared amount of data; the indices of a sparse one are not ascending or not in it.
         UnsupportedOperator: A sparse tensor is too large to be made dense.
     """
-    for tensor in all_tensors(model):
+    for tensor in parts.tensors:
         _check_data(tensor, file)
-    for sparse in all_sparse_tensors(model):
+    for sparse in parts.sparse_tensors:
         _check_sparse(sparse, file)
 
 

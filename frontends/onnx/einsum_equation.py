@@ -12,7 +12,7 @@ import onnx
 
 from frontends.errors import InvalidModel
 from frontends.onnx.registry import normalize_domain
-from frontends.onnx.subgraphs import all_nodes, node_title
+from frontends.onnx.subgraphs import node_title
 
 # The labels of one tensor, an ellipsis at most once among them.
 _TERM = re.compile(r"[A-Za-z]*(\.\.\.)?[A-Za-z]*")
@@ -37,12 +37,12 @@ def terms_of(equation: str) -> tuple[list[str], str | None]:
 
 
 def check_equations(nodes: Iterable[onnx.NodeProto], file: str) -> None:
-    """Check the equations of nodes and of their subgraphs.
+    """Check the equations of nodes.
 
     Raises:
         InvalidModel: names the node, the part of the equation, and the file.
     """
-    for node in all_nodes(nodes):
+    for node in nodes:
         try:
             check_equation(node)
         except InvalidModel as error:

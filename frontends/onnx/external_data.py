@@ -13,14 +13,14 @@ from onnx import external_data_helper
 
 from frontends.errors import InvalidModel
 from frontends.onnx.check_tensors import byte_count
-from frontends.onnx.subgraphs import all_sparse_tensors, all_tensors
+from frontends.onnx.subgraphs import ModelParts
 
 
-def load_external_data(model: onnx.ModelProto, folder: Path | None, file: str) -> None:
-    """Put external data into the model's tensors.
+def load_external_data(parts: ModelParts, folder: Path | None, file: str) -> None:
+    """Put external data into a model's tensors.
 
     Args:
-        model: Changed in place; tensors without external data stay as they are.
+        parts: Of the model, which is changed in place; tensors with data of their own are left.
         folder: The model's folder, None for a model that came without a path.
         file: What to call the model in errors.
 
@@ -28,10 +28,8 @@ def load_external_data(model: onnx.ModelProto, folder: Path | None, file: str) -
         InvalidModel: The data is missing, short, of another size than the tensor, at a
             negative offset, or outside `folder`.
     """
-    parts = [
-        part for sparse in all_sparse_tensors(model) for part in (sparse.values, sparse.indices)
-    ]
-    for tensor in [*all_tensors(model), *parts]:
+    inner = [part for sparse in parts.sparse_tensors for part in (sparse.values, sparse.indices)]
+    for tensor in [*parts.tensors, *inner]:
         if external_data_helper.uses_external_data(tensor):
             _load(tensor, folder, file)
 

@@ -27,6 +27,7 @@ from frontends.onnx.load_model import subgraphs_of
 from frontends.onnx.op import Op, numpy_dtype
 from frontends.onnx.operand_sizes import agreeing, shared_sizes
 from frontends.onnx.ratio import Ratio
+from frontends.onnx.refused_operands import refuse_operands
 from frontends.onnx.registry import find_converter, normalize_domain, refusal
 from frontends.onnx.relax_reason import plain_reason
 from frontends.onnx.stored_types import check_stored_inputs, name_stored_results
@@ -279,6 +280,7 @@ class GraphBuilder:
 
     def emit(self, expr: relax.Expr, hint: str) -> relax.Var:
         """Bind `expr`, its operands broadcast; sizes that Relax cannot deduce are new symbols."""
+        refuse_operands(expr)
         expr = agreeing(expr, self.sizes, hint)
         for left, right in shared_sizes(expr):
             if not (is_static(left) and is_static(right)) and not self.arithmetic.equal(

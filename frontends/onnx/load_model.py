@@ -18,7 +18,7 @@ from frontends.onnx.check_tensors import check_tensors
 from frontends.onnx.einsum_equation import check_equations
 from frontends.onnx.external_data import load_external_data
 from frontends.onnx.registry import normalize_domain
-from frontends.onnx.subgraphs import all_nodes, subgraphs_of
+from frontends.onnx.subgraphs import all_nodes, parts_of, subgraphs_of
 
 __all__ = ["load_model", "subgraphs_of"]
 
@@ -52,12 +52,13 @@ def load_model(source: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.Model
         raise InvalidModel("not an ONNX model: it has no graph or no opset", file=name)
     if not model.graph.output:
         raise InvalidModel("the graph has no outputs", file=name)
-    check_graph(model, name)
+    parts = parts_of(model)
+    check_graph(model, parts, name)
     _check_opsets(model, name)
-    load_external_data(model, folder, name)
-    check_tensors(model, name)
-    check_equations(model.graph.node, name)
-    check_ranges(model.graph.node, name)
+    load_external_data(parts, folder, name)
+    check_tensors(parts, name)
+    check_equations(parts.bodies[0], name)
+    check_ranges(parts.bodies[0], name)
     _check_schema(model, name)
     return model, name
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
 
 import onnx
 
@@ -25,37 +27,49 @@ def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
             waiting.extend(iter(graph.node) for graph in subgraphs_of(attribute))
 
 
-def all_graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
-    """Yield the main graph and every subgraph, those inside functions included."""
-    yield model.graph
-    for nodes in [model.graph.node, *(function.node for function in model.functions)]:
-        for node in all_nodes(nodes):
-            for attribute in node.attribute:
-                yield from subgraphs_of(attribute)
+@dataclass(frozen=True)
+class ModelParts:
+    """What a model consists of, found in one walk for all checks that look at each part.
+
+    Each access to a part through protobuf makes a new Python object for it, from memory that a
+    large model has long displaced from the caches: a walk costs more than most checks.
+
+    Attributes:
+        bodies: Of the main graph first, then of each function: its nodes, subgraphs included.
+        graphs: The main graph and every subgraph, those inside functions included.
+        tensors: Every dense tensor: initializers and attributes, wherever they are.
+        sparse_tensors: The same of sparse tensors.
+    """
+
+    bodies: list[list[onnx.NodeProto]]
+    graphs: list[onnx.GraphProto]
+    tensors: list[onnx.TensorProto]
+    sparse_tensors: list[onnx.SparseTensorProto]
+
+    @property
+    def nodes(self) -> Iterator[onnx.NodeProto]:
+        """Yield every node of the graphs and the functions."""
+        return chain.from_iterable(self.bodies)
 
 
-def all_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Yield every dense tensor: initializers and attributes, wherever they are."""
-    for graph in all_graphs(model):
-        yield from graph.initializer
-    for nodes in [model.graph.node, *(function.node for function in model.functions)]:
-        for node in all_nodes(nodes):
+def parts_of(model: onnx.ModelProto) -> ModelParts:
+    """Walk a model once."""
+    parts = ModelParts([], [model.graph], [], [])
+    for holder in (model.graph, *model.functions):
+        parts.bodies.append(nodes := list(all_nodes(holder.node)))
+        for node in nodes:
             for attribute in node.attribute:
+                parts.graphs.extend(subgraphs_of(attribute))
                 if attribute.HasField("t"):
-                    yield attribute.t
-                yield from attribute.tensors
-
-
-def all_sparse_tensors(model: onnx.ModelProto) -> Iterator[onnx.SparseTensorProto]:
-    """Yield every sparse tensor: initializers and attributes, wherever they are."""
-    for graph in all_graphs(model):
-        yield from graph.sparse_initializer
-    for nodes in [model.graph.node, *(function.node for function in model.functions)]:
-        for node in all_nodes(nodes):
-            for attribute in node.attribute:
+                    parts.tensors.append(attribute.t)
+                parts.tensors.extend(attribute.tensors)
                 if attribute.HasField("sparse_tensor"):
-                    yield attribute.sparse_tensor
-                yield from attribute.sparse_tensors
+                    parts.sparse_tensors.append(attribute.sparse_tensor)
+                parts.sparse_tensors.extend(attribute.sparse_tensors)
+    for graph in parts.graphs:
+        parts.tensors.extend(graph.initializer)
+        parts.sparse_tensors.extend(graph.sparse_initializer)
+    return parts
 
 
 def node_title(node: onnx.NodeProto) -> str:

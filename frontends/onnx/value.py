@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ class Value:
     array: np.ndarray | None = None
     symbolic: np.ndarray | None = None
     expr: relax.Expr | None = None
+    _dims: tuple[Dim, ...] | None = field(default=None, init=False, repr=False)
 
     @staticmethod
     def constant(name: str, array: np.ndarray) -> Value:
@@ -64,7 +65,9 @@ class Value:
                 return tuple(known.shape)
         if self.expr is None:
             raise InvalidModel("the operator does not give this output here", tensor=self.name)
-        return tuple(as_dim(dim) for dim in self.expr.ty.shape.values)
+        if self._dims is None:  # read once: each access to a Relax type makes new objects
+            self._dims = tuple(as_dim(dim) for dim in self.expr.ty.shape.values)
+        return self._dims
 
     @property
     def is_stored(self) -> bool:

@@ -11,7 +11,7 @@ from random import Random
 import onnx
 from google.protobuf.message import Message
 
-from frontends.onnx.subgraphs import all_graphs, all_nodes
+from frontends.onnx.subgraphs import all_nodes, parts_of
 
 _NUMBERS = (-(2**63), -(2**31), -1000, -2, -1, 0, 1, 2, 3, 5, 17, 1000, 2**20, 2**31, 2**40, 2**62)
 _FLOATS = (float("nan"), float("inf"), float("-inf"), 0.0, -1.0, 1e-45, 3.4e38, 0.5, 1e6)
@@ -75,7 +75,7 @@ def _names(model: onnx.ModelProto) -> list[str]:
 
 
 def _graph(model: onnx.ModelProto, random: Random) -> onnx.GraphProto:
-    return random.choice(list(all_graphs(model)))
+    return random.choice(parts_of(model).graphs)
 
 
 def _drop(model: onnx.ModelProto, random: Random) -> None:
@@ -191,7 +191,7 @@ def _change_tensor(model: onnx.ModelProto, random: Random) -> None:
 
 
 def _change_type(model: onnx.ModelProto, random: Random) -> None:
-    values = [value for graph in all_graphs(model) for value in [*graph.input, *graph.output]]
+    values = [value for graph in parts_of(model).graphs for value in [*graph.input, *graph.output]]
     if not values:
         return
     kind = random.choice(values).type
