@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 import onnx
+from onnx.external_data_helper import uses_external_data
 
 from frontends.errors import InvalidModel, UnsupportedOperator
 from frontends.onnx.subgraphs import ModelParts
@@ -28,8 +29,9 @@ def check_tensors(parts: ModelParts, file: str) -> None:
             declared amount of data; the indices of a sparse one are not ascending or not in it.
         UnsupportedOperator: A sparse tensor is too large to be made dense.
     """
-    for tensor in parts.tensors:
-        _check_data(tensor, file)
+    for tensor in [*parts.weights, *parts.tensors]:
+        if not uses_external_data(tensor):  # what is outside of the model is checked there
+            _check_data(tensor, file)
     for sparse in parts.sparse_tensors:
         _check_sparse(sparse, file)
 

@@ -6,18 +6,27 @@ the model's folder (`..`, absolute paths, symbolic links), nor more than the ten
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import onnx
-from onnx import external_data_helper
+import tvm
+from onnx import numpy_helper
+from onnx.external_data_helper import uses_external_data
+from tvm import relax
 
 from frontends.errors import InvalidModel
 from frontends.onnx.check_tensors import byte_count
 from frontends.onnx.subgraphs import ModelParts
+from frontends.onnx.value import Value
 
 
 def load_external_data(parts: ModelParts, folder: Path | None, file: str) -> None:
-    """Put external data into a model's tensors.
+    """Check where external data lies, and put it into the model's tensors but for its weights.
+
+    The main graph's weights may be larger than the memory has room for copies of: they stay where
+    they are until `read_weight` is called.
 
     Args:
         parts: Of the model, which is changed in place; tensors with data of their own are left.
@@ -29,12 +38,78 @@ def load_external_data(parts: ModelParts, folder: Path | None, file: str) -> Non
             negative offset, or outside `folder`.
     """
     inner = [part for sparse in parts.sparse_tensors for part in (sparse.values, sparse.indices)]
+    for tensor in parts.weights:
+        if uses_external_data(tensor):
+            _locate(tensor, folder, file)
     for tensor in [*parts.tensors, *inner]:
-        if external_data_helper.uses_external_data(tensor):
-            _load(tensor, folder, file)
+        if uses_external_data(tensor):
+            tensor.raw_data = _read(tensor, folder, file).tobytes()
+            tensor.data_location = onnx.TensorProto.DEFAULT
+            del tensor.external_data[:]
 
 
-def _load(tensor: onnx.TensorProto, folder: Path | None, file: str) -> None:
+def read_weight(tensor: onnx.TensorProto, file: str) -> Value:
+    """Return a weight with external data; most of them are read into the constant they become.
+
+    Args:
+        tensor: An initializer whose data `load_external_data` has checked.
+        file: The model's path.
+
+    Raises:
+        InvalidModel: The data has gone or changed meanwhile.
+    """
+    folder, dims = Path(file).parent, list(tensor.dims)
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    if dtype.kind not in "iufb":  # a type that only ml_dtypes has, or several elements a byte
+        whole = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=dims)
+        whole.raw_data = _read(tensor, folder, file).tobytes()
+        return Value.constant(tensor.name, numpy_helper.to_array(whole))
+    memory = tvm.runtime.empty(dims, str(dtype))
+    array = np.from_dlpack(memory)
+    _read(tensor, folder, file, array)
+    return Value(tensor.name, str(dtype), array=array, expr=relax.const(memory))
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where the bytes of a tensor lie."""
+
+    path: Path
+    offset: int
+    length: int
+
+
+def _read(
+    tensor: onnx.TensorProto, folder: Path | None, file: str, into: np.ndarray | None = None
+) -> np.ndarray:
+    """Return the bytes of a tensor, read into the memory of a contiguous array if one is given."""
+    place = _locate(tensor, folder, file)
+    data = np.empty(place.length, "uint8") if into is None else into.reshape(-1).view("uint8")
+    done = 0
+    try:
+        with place.path.open("rb", buffering=0) as stream:
+            stream.seek(place.offset)
+            while done < place.length:  # the system reads at most 2 GiB at once
+                count = stream.readinto(memoryview(data)[done:])
+                if not count:
+                    break
+                done += count
+    except OSError as error:
+        raise InvalidModel(
+            f"external data cannot be read: {error}", tensor=tensor.name, file=file
+        ) from error
+    if done < place.length:
+        raise InvalidModel(
+            f"external data is too short: {done} of {place.length} bytes could be read",
+            tensor=tensor.name,
+            file=file,
+        )
+    return data
+
+
+def _locate(tensor: onnx.TensorProto, folder: Path | None, file: str) -> _Place:
+    """Return where a tensor's data lies, checked to be within the folder and long enough."""
+
     def refuse(reason: str) -> InvalidModel:
         return InvalidModel(reason, tensor=tensor.name, file=file)
 
@@ -67,11 +142,6 @@ def _load(tensor: onnx.TensorProto, folder: Path | None, file: str) -> None:
                 f"external data {location!r} is too short: {present} bytes, "
                 f"{offset + length} needed"
             )
-        with place.open("rb") as stream:
-            stream.seek(offset)
-            data = stream.read(length)
     except (OSError, ValueError, RuntimeError) as error:  # a name too long, a NUL byte, a link loop
         raise refuse(f"external data {location!r} cannot be read: {error}") from error
-    tensor.raw_data = data
-    tensor.data_location = onnx.TensorProto.DEFAULT
-    del tensor.external_data[:]
+    return _Place(place, offset, length)

@@ -70,7 +70,9 @@ def fold(
     feeds = {name: array for name, array in zip(names, inputs, strict=True) if array is not None}
     try:
         with np.errstate(all="ignore"):
-            results = iter(ReferenceEvaluator(model).run(None, feeds))
+            evaluator = ReferenceEvaluator(model)
+            results = iter(evaluator.run(None, feeds))
+        vars(evaluator).clear()  # it refers to itself, and a model may have thousands
     except Exception:  # noqa: BLE001 - the evaluator raises anything; a converter takes over then
         return None
     folded = [np.asarray(next(results)) if name else np.zeros(0) for name in outputs]

@@ -37,12 +37,14 @@ class ModelParts:
     Attributes:
         bodies: Of the main graph first, then of each function: its nodes, subgraphs included.
         graphs: The main graph and every subgraph, those inside functions included.
-        tensors: Every dense tensor: initializers and attributes, wherever they are.
-        sparse_tensors: The same of sparse tensors.
+        weights: The main graph's dense initializers.
+        tensors: Every other dense tensor: attributes, and initializers of subgraphs.
+        sparse_tensors: Every sparse tensor: initializers and attributes, wherever they are.
     """
 
     bodies: list[list[onnx.NodeProto]]
     graphs: list[onnx.GraphProto]
+    weights: list[onnx.TensorProto]
     tensors: list[onnx.TensorProto]
     sparse_tensors: list[onnx.SparseTensorProto]
 
@@ -54,7 +56,7 @@ class ModelParts:
 
 def parts_of(model: onnx.ModelProto) -> ModelParts:
     """Walk a model once."""
-    parts = ModelParts([], [model.graph], [], [])
+    parts = ModelParts([], [model.graph], list(model.graph.initializer), [], [])
     for holder in (model.graph, *model.functions):
         parts.bodies.append(nodes := list(all_nodes(holder.node)))
         for node in nodes:
@@ -66,8 +68,9 @@ def parts_of(model: onnx.ModelProto) -> ModelParts:
                 if attribute.HasField("sparse_tensor"):
                     parts.sparse_tensors.append(attribute.sparse_tensor)
                 parts.sparse_tensors.extend(attribute.sparse_tensors)
-    for graph in parts.graphs:
-        parts.tensors.extend(graph.initializer)
+    for place, graph in enumerate(parts.graphs):
+        if place:
+            parts.tensors.extend(graph.initializer)
         parts.sparse_tensors.extend(graph.sparse_initializer)
     return parts
 

@@ -190,8 +190,12 @@ def relax_constant(array: np.ndarray) -> relax.Expr:
     if array.dtype.kind in "cOSU":
         kind = "complex numbers" if array.dtype.kind == "c" else "strings"
         raise UnsupportedOperator(f"tensors of {kind} are not supported")
-    dense = np.ascontiguousarray(to_container(array)).reshape(array.shape)
-    return relax.const(tvm.runtime.tensor(dense))
+    dense = to_container(array)
+    if dense.dtype.kind not in "iufb":  # bfloat16, which NumPy cannot share
+        return relax.const(tvm.runtime.tensor(np.ascontiguousarray(dense).reshape(array.shape)))
+    constant = tvm.runtime.empty(array.shape, str(dense.dtype))
+    np.from_dlpack(constant)[...] = dense
+    return relax.const(constant)
 
 
 def shared_array(constant: relax.Expr, array: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tvm import relax, te
@@ -32,14 +33,29 @@ def matmul_nbits(op: Op) -> relax.Expr:
     if op.attr("weight_prepacked", 0):
         raise op.unsupported("a weight packed for one device")
     if block < 16 or block & (block - 1) or depth < 1 or columns < 1:
-        raise InvalidModel(f"block_size {block}, K {depth}, N {columns}")
+        raise InvalidModel(
+            f"block_size {block}, K {depth}, N {columns}: a block is a power of two of at least "
+            "16 rows, K and N are positive"
+        )
     blocks = -(-depth // block)
-    packed = op.emit(R.reshape(op.x(1), relax.ShapeExpr([columns, blocks, block * bits // 8])))
-    scales = op.emit(R.reshape(op.x(2), relax.ShapeExpr([columns, blocks])))
-    tensors = [packed, scales]
+
+    def laid_out(place: int, name: str, *shape: int) -> relax.Expr:
+        """Return a parameter in its shape; files have some of them flat."""
+        have = op.shape(place)
+        if all(is_static(dim) for dim in have) and math.prod(have) != math.prod(shape):
+            raise InvalidModel(
+                f"{name} have shape {list(have)} where block_size {block}, {bits} bits, K {depth} "
+                f"and N {columns} need {list(shape)}"
+            )
+        return op.emit(R.reshape(op.x(place), relax.ShapeExpr(shape)))
+
+    tensors = [
+        laid_out(1, "the packed weights", columns, blocks, block * bits // 8),
+        laid_out(2, "the scales", columns, blocks),
+    ]
     if op.has(3):
         width = -(-blocks * bits // 8) if op.dtype(3) == "uint8" else blocks
-        tensors.append(op.emit(R.reshape(op.x(3), relax.ShapeExpr([columns, width]))))
+        tensors.append(laid_out(3, "the zero points", columns, width))
     if op.has(4):
         if op.shape(4) != (blocks * block,):  # padded as the weight is
             op.state(4, [depth])

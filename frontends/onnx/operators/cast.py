@@ -21,7 +21,8 @@ def cast(op: Op) -> Any:
     """Convert the dtype; a cast to the same dtype is no operator.
 
     Casting to float8 follows the operator's tables (`saturate`, and `round_mode` for powers of
-    two). Casting to a sub-byte integer drops higher bits, after truncation for floats.
+    two). Casting to a sub-byte integer drops higher bits, after truncation for floats, as in
+    onnx's reference; beyond the range the specification leaves floats undefined.
     """
     if op.node.op_type == "CastLike":
         wanted = op.dtype(1)

@@ -26,8 +26,7 @@ from frontends.onnx.registry import converter
 @converter("Attention", domain=MICROSOFT)
 def attention(op: Op) -> Any:
     """Project the input to queries, keys and values by one weight, and attend with a cache."""
-    if op.attr("do_rotary", 0) or op.attr("past_present_share_buffer", 0):
-        raise op.unsupported("do_rotary and past_present_share_buffer")
+    refuse_rotation_and_shared_buffer(op)
     heads = _heads(op)
     total = op.shape(1)[1]
     if not is_static(total):
@@ -114,6 +113,16 @@ def gated_relative_position_bias(op: Op) -> relax.Expr:
     inner = op.emit(R.subtract(op.emit(R.multiply(reset, op.x(5))), op.const(1)))
     gate = op.emit(R.add(op.emit(R.multiply(update, inner)), op.const(2)))
     return R.multiply(gate, op.x(2))
+
+
+def refuse_rotation_and_shared_buffer(op: Op) -> None:
+    """Refuse what only kernels of one GPU do, whose angles the specification does not say."""
+    if op.attr("do_rotary", 0):
+        raise op.unsupported(
+            "do_rotary: the operator does not say which angles; write RotaryEmbedding before it"
+        )
+    if op.attr("past_present_share_buffer", 0):
+        raise op.unsupported("past_present_share_buffer: past and present are tensors of their own")
 
 
 def _heads(op: Op) -> int:
@@ -259,11 +268,12 @@ def _padding_bias(op: Op, place: int, sizes: list[Dim], past: Dim) -> relax.Expr
 
 @converter("RotaryEmbedding", domain=MICROSOFT)
 def rotary_embedding(op: Op) -> relax.Expr:
-    """Rotate the elements of each head by their position, or by the first position and on."""
-    if op.attr("is_packed_batching", 0):
-        raise op.unsupported("packed batches")
-    if float(op.attr("scale", 1.0)) != 1.0:
-        raise op.unsupported("a scale of the positions")
+    """Rotate the elements of each head by their position, or by the first position and on.
+
+    Two attributes change no number, as in ONNX Runtime: `scale` has been applied to the tables,
+    and `is_packed_batching` allows more tokens than the tables have rows; each position is checked
+    against them.
+    """
     pairs = op.shape(2)[1]
     heads, partial = int(op.attr("num_heads", 0)), int(op.attr("rotary_embedding_dim", 0))
     if op.ndim() == 4:

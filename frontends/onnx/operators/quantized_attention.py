@@ -6,14 +6,17 @@ from typing import Any
 
 from frontends.onnx.composed import compose
 from frontends.onnx.op import Op
+from frontends.onnx.operators.microsoft_attention import refuse_rotation_and_shared_buffer
 from frontends.onnx.registry import converter
 
 
 @converter("QAttention", domain="com.microsoft")
 def quantized_attention(op: Op) -> Any:
-    """Dequantize input and weight (by tensor or column), then attend as Attention does."""
-    if op.attr("do_rotary", 0) or op.attr("past_present_share_buffer", 0):
-        raise op.unsupported("do_rotary and past_present_share_buffer")
+    """Dequantize input and weight (by tensor or column), then attend as Attention does.
+
+    ONNX Runtime's CPU kernel leaves out the rotation that do_rotary asks for; it is refused here.
+    """
+    refuse_rotation_and_shared_buffer(op)
     return compose(
         op,
         """(x, w, bias, x_scale, w_scale, mask, x_zero, w_zero, past) => (y, present) {

@@ -95,6 +95,25 @@ def test_rows_of_other_blocks_with_packed_zero_points() -> None:
     np.testing.assert_allclose(result, x @ matrix.T, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        (24, "block_size 24, K 32, N 6: a block is a power of two of at least 16"),
+        (32, r"packed weights have shape \[6, 2, 8\] where block_size 32, .* need \[6, 1, 16\]|"
+             r"scales have shape \[6, 2\] where block_size 32, .* need \[6, 1\]"),
+        (64, r"packed weights have shape \[6, 2, 8\] where block_size 64, .* need \[6, 1, 32\]"),
+    ],
+)  # fmt: skip
+def test_a_block_size_of_another_weight(block: int, message: str) -> None:
+    """As many bytes may do for another block size: the scales tell them apart."""
+    model, _ = single_node(
+        "MatMulNBits", matmul_inputs(4, 16, 32, "none"), [FLOAT], domain=MICROSOFT,
+        constant=(1, 2), bits=4, block_size=block, K=32, N=6,
+    )  # fmt: skip
+    with pytest.raises(InvalidModel, match=message):
+        import_onnx(model)
+
+
 def test_a_group_that_is_not_there() -> None:
     inputs = [*matmul_inputs(4, 16, 32, "none"), np.full(32, 2, "int32")]
     model, _ = single_node(

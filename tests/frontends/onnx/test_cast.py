@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 from onnx.numpy_helper import saturate_cast
+from onnx.reference import ReferenceEvaluator
 
 import relaxc
 from frontends.errors import UnsupportedOperator
@@ -90,6 +91,15 @@ def test_higher_bits_are_dropped(source: str, target: str) -> None:
     x = np.arange(-128, 128)
     x = x.astype("float32").astype(numpy_type(source)) if "float" in source else x.astype(source)
     expected = x.astype("float32").astype("int64").astype(numpy_type(target))
+    np.testing.assert_array_equal(cast(x, target).astype("int8"), expected.astype("int8"))
+
+
+@pytest.mark.parametrize("target", ["int4", "uint4"])
+def test_fractions_are_cut_off(target: str) -> None:
+    """As in the casts to wider integers, and in onnx's reference; ONNX Runtime rounds these."""
+    x = np.array([0.4, 0.5, 1.5, 2.5, 2.7, -0.6, -1.5, -2.7, 6.9, 7.5, -7.6, 15.6, 17.3], "float32")
+    model, feeds = single_node("Cast", [x], [kind_of(target)], version=21, to=kind_of(target))
+    (expected,) = ReferenceEvaluator(model).run(None, feeds)
     np.testing.assert_array_equal(cast(x, target).astype("int8"), expected.astype("int8"))
 
 

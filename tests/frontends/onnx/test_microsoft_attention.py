@@ -175,7 +175,7 @@ def test_rotary_embedding(interleaved: int, first: bool) -> None:
     )  # fmt: skip
     _check(
         "RotaryEmbedding", [_floats(B, H, S, 8), places, *_angles(2)], interleaved=interleaved,
-        rotary_embedding_dim=4, num_heads=H,
+        rotary_embedding_dim=4, num_heads=H, scale=2.0, is_packed_batching=1,
     )  # fmt: skip
 
 

@@ -58,10 +58,11 @@ def test_mask_and_past() -> None:
     )  # fmt: skip
 
 
-def test_rotary_embedding_is_refused() -> None:
+@pytest.mark.parametrize("attribute", ["do_rotary", "past_present_share_buffer"])
+def test_what_only_gpu_kernels_do_is_refused(attribute: str) -> None:
     model, _ = single_node(
         "QAttention", attention_inputs("int8", per_column=False), [TensorProto.FLOAT],
-        domain="com.microsoft", constant=(1, 2, 3, 4, 6, 7), num_heads=HEADS, do_rotary=1,
+        domain="com.microsoft", constant=(1, 2, 3, 4, 6, 7), num_heads=HEADS, **{attribute: 1},
     )  # fmt: skip
-    with pytest.raises(UnsupportedOperator, match="do_rotary"):
+    with pytest.raises(UnsupportedOperator, match=f"QAttention: {attribute}: "):
         import_onnx(model)
