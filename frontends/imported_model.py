@@ -40,10 +40,11 @@ class ImportedModel:
 
     `module` holds one dataflow function `main` whose parameters are exactly `inputs`, in order,
     whose weights are constants, and which returns one tensor for one output and a tuple for
-    several.
+    several. `notes` are pairs of a tensor's name and what the source says of it wrongly.
     """
 
     module: tvm.IRModule
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     source: str
+    notes: tuple[tuple[str, str], ...] = ()

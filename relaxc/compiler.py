@@ -216,6 +216,8 @@ class _Job:
         from relax_passes.merge_modules import merge_modules
 
         ctx = self._context()
+        for subject, note in imported.notes:
+            ctx.log.decline("import", subject, note)
         with self.clock.guard():
             module = self._run(imported, ctx, self.dump_dir)
             if versions:

@@ -49,9 +49,7 @@ def _check_product(left: Sequence[Dim], right: Sequence[Dim]) -> None:
         if is_static(across) and is_static(down) and across != down:
             fault = f"it sums over {across} and {down} elements"
     if fault:
-        raise InvalidModel(
-            f"a matrix product of shapes {_text(left)} and {_text(right)}: {fault}"
-        )
+        raise InvalidModel(f"a matrix product of shapes {_text(left)} and {_text(right)}: {fault}")
 
 
 def _dims(expr: relax.Expr) -> list[Dim] | None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper
 
 from frontends.errors import InvalidModel
 from frontends.onnx import import_onnx
+from frontends.onnx.external_data import read_weight
 from tests.frontends.onnx.run_model import run_imported
 from tests.fuzz.malformed.case import model
 
@@ -120,3 +125,64 @@ def test_external_data_of_a_function_is_read_too(folder: Path) -> None:
 def test_external_data_without_a_folder(folder: Path) -> None:
     with pytest.raises(InvalidModel, match="no folder"):
         import_onnx(_external(folder).read_bytes())
+
+
+_MEASURE = """
+import re, sys
+from pathlib import Path
+from frontends.onnx import import_onnx
+
+def resident(what):
+    return int(re.search(what + r":\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
+
+import_onnx(sys.argv[1] + "/small.onnx")
+Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+before = resident("VmRSS")
+imported = import_onnx(sys.argv[1] + "/model.onnx")
+print(resident("VmHWM") - before)
+"""
+
+
+def test_large_weights_are_in_memory_once(folder: Path) -> None:
+    """The bytes are read into the constant itself: models of many gigabytes need no more memory."""
+    rows, size = 1 << 16, 1 << 26  # bytes; what the import takes beside the weights is far less
+    with (folder / "w.bin").open("r+b") as stream:
+        stream.truncate(size)  # a hole: it takes no room on the disk
+    for name, count in (("small.onnx", 1), ("model.onnx", size // 4 // rows)):
+        weight = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[count, rows])
+        weight.data_location = TensorProto.EXTERNAL
+        weight.external_data.add(key="location", value="w.bin")
+        nodes = [helper.make_node("Gather", ["w", "i"], ["y"])]
+        graph = helper.make_graph(
+            nodes, "table", [helper.make_tensor_value_info("i", TensorProto.INT64, [1])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, rows])], [weight],
+        )  # fmt: skip
+        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+        (folder / name).write_bytes(made.SerializeToString())
+    command = [sys.executable, "-W", "ignore", "-c", _MEASURE, str(folder)]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert size <= int(found.stdout) * 1024 < 1.5 * size
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int4", "bool"])
+def test_weights_of_every_kind_of_storage(folder: Path, dtype: str) -> None:
+    """Some types cannot be shared with NumPy, or have two elements in a byte."""
+    kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    array = np.array([1, 0, 1, 1], "float32").astype(kind)
+    weight = onnx.numpy_helper.from_array(array, "w")
+    (folder / "w.bin").write_bytes(weight.raw_data)
+    weight.ClearField("raw_data")
+    weight.data_location = TensorProto.EXTERNAL
+    weight.external_data.add(key="location", value="w.bin")
+    value = read_weight(weight, str(folder / "model.onnx"))
+    assert value.dtype == dtype and value.array is not None
+    np.testing.assert_array_equal(value.array.astype("float32"), array.astype("float32"))
+
+
+def test_a_file_that_shrinks_after_the_check(folder: Path) -> None:
+    weight = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[4])
+    weight.data_location = TensorProto.EXTERNAL
+    weight.external_data.add(key="location", value="w.bin")
+    (folder / "w.bin").write_bytes(b"1234")
+    with pytest.raises(InvalidModel, match="too short"):
+        read_weight(weight, str(folder / "model.onnx"))

@@ -63,6 +63,24 @@ def test_weights_as_arguments_give_the_same_bits(name: str) -> None:
     np.testing.assert_allclose(np.asarray(first), expected, rtol=1e-4, atol=1e-4)
 
 
+def test_a_weight_behind_a_linear_resampling_agrees_within_rounding() -> None:
+    """The bits differ here: a known weight of one pixel is applied before the image grows."""
+    rng = np.random.default_rng(2)
+    x, w = (rng.standard_normal(shape).astype("float32") for shape in ((1, 8, 6, 7), (8, 8, 1, 1)))
+    nodes = [
+        helper.make_node("Resize", ["x", "", "scales"], ["larger"], mode="linear"),
+        helper.make_node("Conv", ["larger", "w"], ["y"]),
+    ]
+    image, scales = {"x": ("float32", x.shape)}, {"scales": np.array([1, 1, 2, 2], "float32")}
+    embedded = make_model(nodes, image, ["y"], {**scales, "w": w})
+    arguments = make_model(nodes, {**image, "w": ("float32", w.shape)}, ["y"], scales)
+    first = np.asarray(relaxc.compile(embedded, threads=1, progress=False)(x))
+    second = np.asarray(relaxc.compile(arguments, threads=1, progress=False)(x=x, w=w))
+    np.testing.assert_allclose(first, second, rtol=1e-5, atol=1e-5)
+    (expected,) = run_reference(embedded, {"x": x})
+    np.testing.assert_allclose(first, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_a_network_with_weights_as_arguments_gives_the_same_bits() -> None:
     """Convolutions, a residual, pooling and a classifier: fusion and layout are the same, too."""
     rng = np.random.default_rng(1)
