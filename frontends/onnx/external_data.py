@@ -90,7 +90,7 @@ def _read(
         with place.path.open("rb", buffering=0) as stream:
             stream.seek(place.offset)
             while done < place.length:  # the system reads at most 2 GiB at once
-                count = stream.readinto(memoryview(data)[done:])
+                count = stream.readinto(data.data[done:])
                 if not count:
                     break
                 done += count

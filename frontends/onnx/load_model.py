@@ -27,7 +27,9 @@ FOREIGN = "com.microsoft"
 
 
 def load_model(source: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
-    """Return the checked model, external data loaded, and the name to call it by in errors.
+    """Return the checked model, and the name to call it by in errors.
+
+    External data is checked and loaded, but for the main graph's weights (`external_data`).
 
     Args:
         source: A path, the bytes of a file, or a model; a given model is not modified.

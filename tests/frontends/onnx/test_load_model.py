@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from frontends.errors import InvalidModel
+from frontends.onnx.initializers import read_initializers
 from frontends.onnx.load_model import load_model
 from tests.frontends.onnx.run_model import make_model
 
@@ -60,7 +61,8 @@ def test_a_directory_is_no_model(tmp_path: Path) -> None:
 def test_external_data_is_loaded(tmp_path: Path) -> None:
     model, name = load_model(_saved_with_external_data(tmp_path))
     assert name.endswith("model.onnx")
-    weight = numpy_helper.to_array(model.graph.initializer[0])
+    weight = read_initializers(model.graph, name)["w"].array
+    assert weight is not None
     np.testing.assert_array_equal(weight.reshape(-1), np.arange(600, dtype="float32"))
 
 
