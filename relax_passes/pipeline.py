@@ -36,6 +36,7 @@ from relax_passes.fold_preceding_batch_norm import fold_preceding_batch_norm
 from relax_passes.fuse_operators import fuse_operators
 from relax_passes.fuse_siblings import fuse_siblings
 from relax_passes.guard_float_sums import guard_float_sums
+from relax_passes.hand_over_workspaces import hand_over_workspaces
 from relax_passes.images_of_tokens import images_of_tokens
 from relax_passes.lift_convolution_1d import lift_convolution_1d
 from relax_passes.lift_preparation import lift_preparation
@@ -247,7 +248,7 @@ def default_pipeline() -> Pipeline:
                 eliminate_dead_code,
             ),
             "fuse": (duplicate_cheap_producers, elide_copies, fuse_operators, fuse_siblings),
-            "schedule": (name_sizes, schedule_kernels),
+            "schedule": (name_sizes, schedule_kernels, hand_over_workspaces),
             "memory": (order_bindings, plan_memory, check_sizes, capture_cuda_graphs),
         }
     )

@@ -195,7 +195,8 @@ def _compile_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--precision",
         default="float32",
-        help="float32 may group operations otherwise, strict keeps every bit of the model's own",
+        help="float32 may group operations otherwise, strict keeps every bit of the model's own, "
+        "tf32 lets CUDA's products round their operands to 11 bits",
     )
     parser.add_argument(
         "--tune",

@@ -67,7 +67,9 @@ def compile(  # the name is the public API's
             not be present.
         precision: "float32" may regroup floating-point operations; "strict" applies only those
             rules that keep every bit, NaN, infinities and signed zeros included (a kernel still
-            adds up a sum in its own order).
+            adds up a sum in its own order); "tf32" is "float32" whose products on CUDA (sm_80 and
+            newer) round their operands to 11 bits, for Tensor Cores: a sum of products is off by
+            at most 2^-10 of the sum of their absolute values. Other targets round nothing.
         dynamic_shapes: Which dimensions are symbolic, fixed or have buckets. For an ONNX file
             `{"x": {0: "batch", 2: 224, 3: [16, 64]}}`: a name makes a dimension symbolic
             (`"batch<=32"` promises an upper bound, so that its memory is planned), a number fixes
@@ -262,7 +264,7 @@ class _Job:
         from relax_passes.pass_base import PassContext
         from tir_schedules.machine import Machine
 
-        machine = Machine.from_target(self.target)
+        machine = replace(Machine.from_target(self.target), rounds_to_tf32=self.precision == "tf32")
         return PassContext(
             *(self.target, machine, self.threads, self.precision, self.debug),
             tuning=self.tuning,

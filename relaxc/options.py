@@ -11,7 +11,7 @@ import tvm
 
 from relaxc.errors import InvalidInput
 
-PRECISIONS = ("float32", "strict")
+PRECISIONS = ("float32", "strict", "tf32")
 TUNE = (None, "quick")
 
 

@@ -41,6 +41,7 @@ class Machine:
     has_fma: bool = True
     gpu: Gpu | None = None  # of an NVIDIA GPU
     block_threads: int = 0  # that a block of a GPU may have; 0: no GPU
+    rounds_to_tf32: bool = False  # whether products may round float32 operands to tf32
     # Questions (`tir_schedules.questions`) and what measurements on this processor answered.
     answers: frozenset[tuple[Any, Any]] = frozenset()
 

@@ -18,9 +18,10 @@ from tir_schedules.gpu import Gpu
 
 MEMORY, CUDA_CORES, TENSOR_CORES = "memory", "CUDA cores", "Tensor Cores"
 
-# Products of Tensor Cores by their operands' type, relative to those of float16. float32 is split
-# in two numbers of tf32, whose products are three (`cuda/attention_products.py`).
-_RATES = {"f16": 1.0, "bf16": 1.0, "tf32": 0.5 / 3, "s8": 2.0, "u8": 2.0}
+# Products of Tensor Cores by their operands' type, relative to those of float16.
+_RATES = {"f16": 1.0, "bf16": 1.0, "tf32": 0.5, "s8": 2.0, "u8": 2.0}
+# How many products of its instructions make one of the function, an attribute; 1 without it.
+PARTS = "products_of_parts"
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ def roofline(func: PrimFunc, flops: int, moved: int, gpu: Gpu) -> Roofline:
     kind = _matrix_type(func)
     units = TENSOR_CORES if kind else CUDA_CORES
     fmas = gpu.matrix_fmas * _RATES[kind] if kind else gpu.float32_fmas
-    rate = 2 * fmas * gpu.multiprocessors * gpu.clock_hz
+    parts = int(func.attrs[PARTS]) if func.attrs is not None and PARTS in func.attrs else 1
+    rate = 2 * fmas / parts * gpu.multiprocessors * gpu.clock_hz
     return Roofline(flops / rate, moved / gpu.memory_bytes_per_second, units)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import tvm
 import tvm_ffi
 from tvm import tirx
 from tvm.tirx import PrimFunc
@@ -14,6 +16,19 @@ from tests.cuda.emulator.compile_kernel import kernel_parameters
 from tests.cuda.emulator.launch import Grid, Traffic, launch
 
 _DIMENSIONS = ("x", "y", "z")
+
+
+def kernel_statements(body: Any) -> Iterator[tirx.Stmt]:
+    """Yield the statements that become kernels: those under the root block and allocations."""
+    if isinstance(body, tvm.s_tir.SBlockRealize) and not len(body.block.iter_vars):
+        yield from kernel_statements(body.block.body)
+    elif isinstance(body, tirx.SeqStmt):
+        for each in body.seq:
+            yield from kernel_statements(each)
+    elif isinstance(body, tirx.AttrStmt) and body.attr_key == "pragma_scope":
+        yield from kernel_statements(body.body)
+    elif not isinstance(body, tirx.AllocBuffer):
+        yield body
 
 
 def launch_grid(func: PrimFunc, sizes: Mapping[str, int] | None = None) -> Grid:
@@ -54,23 +69,25 @@ def grid_of(kernel: tirx.Stmt, sizes: Mapping[str, int] | None = None) -> Grid:
     return Grid(blocks, threads, shared[0])
 
 
-def run_kernel(
+def run_kernels(
     func: PrimFunc,
     source: str,
     arrays: Sequence[np.ndarray],
     *,
     kernel: str = "main_kernel",
+    first: str = "",
     sizes: Mapping[str, int] | None = None,
     checked: bool = True,
     backward: bool = False,
-) -> Traffic:
-    """Run the one kernel of a function on arrays in the order of its parameters.
+) -> Iterator[Traffic]:
+    """Run a function's kernels on arrays in the order of its parameters; yield what each moves.
 
     Args:
-        func: The scheduled function, as `launch_grid` wants it.
+        func: The scheduled function, as `launch_grid` wants it; what it allocates begins as NaN.
         source: Its CUDA C, which a test may have broken.
         arrays: Inputs and results, in the order of the parameters.
-        kernel: The kernel's name in the source.
+        kernel: The first kernel's name in the source; the next ones' are numbered.
+        first: What runs in its place, "" for itself.
         sizes: The values of symbolic sizes, by name.
         checked: As in `launch`.
         backward: As in `launch`.
@@ -78,10 +95,35 @@ def run_kernel(
     buffers = [p for p in func.params if hasattr(p, "shape")]
     given: dict[str, np.ndarray | int] = dict(sizes or {})
     given |= {f"{_identifier(p.name)}_ptr": a for p, a in zip(buffers, arrays, strict=True)}
-    missing = set(kernel_parameters(source)[kernel]) - set(given)
-    assert not missing, f"the kernel takes {missing}, known are {sorted(given)}"
-    grid = launch_grid(func, sizes)
-    return launch(source, kernel, grid, given, checked=checked, backward=backward)
+    given |= {f"{_identifier(b.name)}_ptr": _empty(b, sizes or {}) for b in _allocated(func)}
+    for at, statement in enumerate(kernel_statements(func.body)):
+        name = f"{kernel}_{at}" if at else first or kernel
+        missing = set(kernel_parameters(source)[name]) - set(given)
+        assert not missing, f"the kernel takes {missing}, known are {sorted(given)}"
+        grid = grid_of(statement, sizes)
+        yield launch(source, name, grid, given, checked=checked, backward=backward)
+
+
+def run_kernel(func: PrimFunc, source: str, arrays: Sequence[np.ndarray], **how: Any) -> Traffic:
+    """Run the one kernel of a function, as `run_kernels` does."""
+    (traffic,) = run_kernels(func, source, arrays, **how)
+    return traffic
+
+
+def _allocated(func: PrimFunc) -> list[Any]:
+    """Return the buffers in global memory that a function has beside its parameters."""
+    found: list[Any] = []
+
+    def visit(stmt: tirx.AllocBuffer) -> None:
+        if str(stmt.buffer.scope()) == "global":
+            found.append(stmt.buffer)
+
+    tvm_ffi.structural_walk(func.body, (tirx.AllocBuffer, visit), order="pre")
+    return found
+
+
+def _empty(buffer: Any, sizes: Mapping[str, int]) -> np.ndarray:
+    return np.full([_value(size, sizes) for size in buffer.shape], np.nan, str(buffer.dtype))
 
 
 def _value(extent: tirx.Expr, sizes: Mapping[str, int]) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tvm.tirx import PrimFunc
 
-from tests.cuda.emulate import run_kernel
+from tests.cuda.emulate import run_kernels
 from tests.cuda.emulator.launch import Traffic
 from tests.cuda.products import Case
 
@@ -23,18 +23,27 @@ class Kernels:
     source: str
 
     def run(self, name: str, case: Case, kernel: str = "", backward: bool = False) -> Traffic:
-        """Run a kernel and compare it with NumPy."""
+        """Run a function of one kernel and compare it with NumPy."""
+        (traffic,) = self.run_all(name, case, first=kernel, backward=backward)
+        return traffic
+
+    def run_all(
+        self, name: str, case: Case, first: str = "", backward: bool = False
+    ) -> list[Traffic]:
+        """Run a function's kernels, the first one perhaps a broken copy; compare with NumPy."""
         inputs, result = case.inputs(), case.empty()
-        traffic = run_kernel(
+        traffic = run_kernels(
             self.functions[name],
             self.source,
             [*inputs, result],
-            kernel=kernel or f"{name}_kernel",
+            kernel=f"{name}_kernel",
+            first=first,
             sizes=case.sizes,
             backward=backward,
         )
+        moved = list(traffic)
         assert case.error(inputs, result) < TOLERANCES[case.dtype]
-        return traffic
+        return moved
 
     def with_broken(self, name: str, how: Mapping[str, tuple[str, str, int]]) -> Kernels:
         """Add broken copies of a kernel: in each, one occurrence of a text is another text.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import tvm
-from tvm import relax, tirx
+from tvm import relax
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
@@ -19,7 +19,7 @@ from relax_passes.pass_base import PassContext
 from relax_passes.pipeline import default_pipeline
 from relaxc.device_sources import device_sources
 from relaxc.targets import resolve_target
-from tests.cuda.emulate import grid_of
+from tests.cuda.emulate import grid_of, kernel_statements
 from tests.cuda.emulator.launch import Grid
 from tir_schedules import Machine
 from tir_schedules.llvm.kernel_pipeline import KERNEL_PIPELINE
@@ -60,20 +60,7 @@ def schedule_for(kind: str, module: tvm.IRModule) -> ScheduledModel:
 
 def kernels_of(func: PrimFunc) -> list[Grid]:
     """Return how each kernel of a scheduled function is launched, in order."""
-    return [grid_of(statement) for statement in _statements(func.body)]
-
-
-def _statements(body: Any) -> Iterator[tirx.Stmt]:
-    """Yield the statements that become kernels: those under the root block and allocations."""
-    if isinstance(body, tvm.s_tir.SBlockRealize) and not len(body.block.iter_vars):
-        yield from _statements(body.block.body)
-    elif isinstance(body, tirx.SeqStmt):
-        for each in body.seq:
-            yield from _statements(each)
-    elif isinstance(body, tirx.AttrStmt) and body.attr_key == "pragma_scope":
-        yield from _statements(body.body)
-    elif not isinstance(body, tirx.AllocBuffer):
-        yield body
+    return [grid_of(statement) for statement in kernel_statements(func.body)]
 
 
 class OpenClDevice:

@@ -53,6 +53,7 @@ def matmul(
     transposed: str = "",
     epilogue: bool = True,
     symbolic: bool = False,
+    prologue: bool = False,
 ) -> Case:
     """Return `relu(A B + bias + residual)` in `dtype`, or `A B` in float32.
 
@@ -65,6 +66,7 @@ def matmul(
         transposed: "a", "b" or both: the operands that are given transposed.
         epilogue: Whether the product is worked on.
         symbolic: Whether the function takes any number of rows.
+        prologue: Whether B, as it is given, is first multiplied by a number for each column.
     """
     m = te.var("m", "int64") if symbolic else rows
     lead = [] if batch is None else [batch]
@@ -72,6 +74,10 @@ def matmul(
     right = [columns, steps] if "b" in transposed else [steps, columns]
     a, b = te.placeholder([*lead, *left], dtype, "a"), te.placeholder([*lead, *right], dtype, "b")
     k = te.reduce_axis((0, steps), "k")
+    parameters = [a, b]
+    if prologue:
+        parameters.append(te.placeholder(b.shape[-1:], dtype, "scale"))
+        b = topi.multiply(*parameters[1:])
 
     def product(*at: tirx.Expr) -> tirx.Expr:
         *n, i, j = at
@@ -80,9 +86,9 @@ def matmul(
         return te.sum(x.astype("float32") * y.astype("float32"), axis=k)
 
     result = te.compute([*lead, m, columns], product, "product")
-    parameters = [a, b]
     shapes = [
-        tuple(int(s) if isinstance(s, tirx.IntImm) else rows for s in t.shape) for t in (a, b)
+        tuple(int(s) if isinstance(s, tirx.IntImm) else rows for s in tensor.shape)
+        for tensor in parameters
     ]
     if epilogue:
         bias = te.placeholder((columns,), dtype, "bias")
@@ -92,6 +98,8 @@ def matmul(
         shapes += [(columns,), (*lead, rows, columns)]
 
     def expected(x: np.ndarray, y: np.ndarray, *more: np.ndarray) -> np.ndarray:
+        if prologue:
+            y, more = y * more[0], more[1:]
         x = np.swapaxes(x, -1, -2) if "a" in transposed else x
         y = np.swapaxes(y, -1, -2) if "b" in transposed else y
         return np.maximum(x @ y + more[0] + more[1], 0) if more else x @ y

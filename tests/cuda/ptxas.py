@@ -50,16 +50,20 @@ def find_tool(name: str) -> str | None:
     return next((str(r / "bin" / name) for r in roots if (r / "bin" / name).exists()), None)
 
 
-def cuda_source(functions: dict[str, PrimFunc], target: Target = SM_80) -> str:
-    """Return the CUDA C of scheduled functions as one translation unit."""
+def cuda_source(functions: dict[str, PrimFunc], target: Target = SM_80, *, cse: bool = True) -> str:
+    """Return the CUDA C of scheduled functions as one translation unit.
+
+    `cse`: common subexpressions are computed once, those of sizes by the host for all kernels.
+    """
     named = {name: func.with_attr("global_symbol", name) for name, func in functions.items()}
-    with _no_compiler():
+    config = {} if cse else {"tirx.disable_cse_tir": True}
+    with no_compiler(), tvm.transform.PassContext(config=config):
         library = tvm.compile(tvm.IRModule(named), target=target)
     return str(library.mod.imports[0].inspect_source("cuda"))
 
 
 @contextmanager
-def _no_compiler() -> Iterator[None]:
+def no_compiler() -> Iterator[None]:
     """Let TVM keep its CUDA C as it is: nvcc would take seconds for what nobody loads."""
     name = "tvm_callback_cuda_compile"
     compiler = tvm_ffi.get_global_func(name)
@@ -90,6 +94,19 @@ def disassemble(nvcc: str, nvdisasm: str, source: str, arch: str = "sm_80") -> s
         cubin = Path(folder) / "kernels.cubin"
         _compile(nvcc, source, arch, cubin)
         return _run([nvdisasm, "-c", str(cubin)])
+
+
+def compile_ptx(nvcc: str, source: str, arch: str = "sm_80") -> str:
+    """Return the virtual instructions (PTX) of a CUDA file.
+
+    Raises:
+        RuntimeError: If nvcc fails; the text is its standard error.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        unit, ptx = Path(folder) / "kernels.cu", Path(folder) / "kernels.ptx"
+        unit.write_text(source)
+        _run([nvcc, "-ptx", f"-arch={arch}", "-O3", "-w", "-o", str(ptx), str(unit)])
+        return ptx.read_text()
 
 
 def _compile(nvcc: str, source: str, arch: str, cubin: Path) -> str:

@@ -27,8 +27,12 @@ def _visit(stmt: object, times: int, values: dict[tirx.Var, int], counts: Counte
         for part in stmt.seq:
             _visit(part, times, values, counts)
     elif isinstance(stmt, tirx.AttrStmt):
-        threads = _known(stmt.value, values) if stmt.attr_key == "thread_extent" else 1
-        _visit(stmt.body, times * int(threads), values, counts)
+        threads = int(_known(stmt.value, values)) if stmt.attr_key == "thread_extent" else 1
+        if threads > 1 and str(stmt.node.thread_tag) == "blockIdx.z":  # slices may differ
+            for at in range(threads):
+                _visit(stmt.body, times, {**values, stmt.node.var: at}, counts)
+            return
+        _visit(stmt.body, times * threads, values, counts)
     elif isinstance(stmt, tirx.For):
         for at in range(int(_known(stmt.extent, values))):
             _visit(stmt.body, times, {**values, stmt.loop_var: at}, counts)

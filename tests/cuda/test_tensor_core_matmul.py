@@ -28,6 +28,7 @@ CASES = {
     "rows_that_begin_anywhere": (matmul(40, 45, 50), SMALL),
     "rows_that_begin_at_4_bytes": (matmul(40, 46, 38), SMALL),
     "an_image": (convolution(7, 3, 21, 3, channels_first=True), SMALL),
+    "prologue": (matmul(37, 72, 40, prologue=True), SMALL),
     "groups": (convolution(6, 32, 48, 3, groups=2), SMALL),
     "transposed_bfloat16": (matmul(40, 64, 72, transposed="ab", dtype="bfloat16"), SMALL),
     "batch_of_any_rows": (matmul(45, 40, 24, batch=2, epilogue=False, symbolic=True), SMALL),

@@ -12,6 +12,7 @@ from tir_schedules.cuda.attention_kernel import AttentionKernel
 from tir_schedules.cuda.attention_tile import choose_attention_tile
 from tir_schedules.cuda.threads import name_of
 from tir_schedules.machine import Machine
+from tir_schedules.roofline import PARTS
 from tir_schedules.rule import Decline, Rule
 
 _MOST_BLOCKS = 65535  # along the second and third axis of a grid
@@ -29,7 +30,8 @@ def _apply(func: PrimFunc, machine: Machine) -> PrimFunc:
         *(dtype, points([batch, heads], 1), queries, size, columns, machine.gpu),
         plain=nest.plain_scale is not None,
     )
-    return AttentionKernel(nest, tile).write(func)
+    kernel = AttentionKernel(nest, tile).write(func)
+    return kernel.with_attr(PARTS, 3) if dtype == "float32" else kernel
 
 
 def read_fused_attention(func: PrimFunc) -> AttentionNest:

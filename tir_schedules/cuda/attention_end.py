@@ -12,7 +12,8 @@ from tvm import tirx
 from tvm.tirx import Expr
 from tvm.tirx.script import builder as T
 
-from tir_schedules.cuda.attention_softmax import combine_quad, shuffled
+from tir_schedules.cuda.attention_softmax import combine_quad
+from tir_schedules.cuda.warp_shuffle import shuffled
 
 VECTOR = 4
 

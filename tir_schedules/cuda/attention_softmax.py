@@ -14,7 +14,7 @@ from tvm import tirx
 from tvm.tirx import Expr
 from tvm.tirx.script import builder as T
 
-from tir_schedules.cuda.threads import WARP
+from tir_schedules.cuda.warp_shuffle import shuffled
 
 LOWEST = float(np.finfo("float32").min)
 _LOG2_E = 1 / math.log(2.0)
@@ -146,15 +146,6 @@ def combine_quad(buffer: Any, at: Any, combine: Any) -> None:
     for distance in _QUAD:
         other = shuffled(buffer[at], distance)
         T.buffer_store(buffer, combine(buffer[at], other), [at])
-
-
-def shuffled(value: Expr, distance: int) -> Expr:
-    """Return the value of the lane whose number differs in the bits of `distance`."""
-    other = T.alloc_buffer((1,), "float32", scope="local")
-    shuffle = getattr(T.cuda, "__shfl_xor_sync")  # noqa: B009  # a class would mangle it
-    every = tirx.const(0xFFFFFFFF, "uint32")
-    T.buffer_store(other, shuffle(every, value, distance, WARP), [0])
-    return other[0]
 
 
 def _f(value: float) -> Expr:

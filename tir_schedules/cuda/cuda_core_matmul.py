@@ -13,24 +13,19 @@ from tvm import tirx
 from tvm.tirx import Expr, PrimFunc
 from tvm.tirx.script import builder as T
 
-from tir_schedules.blocks import constant
-from tir_schedules.cuda.pipelined_product import UNKNOWN_ROWS, PipelinedProduct, match_tiled
+from tir_schedules.cuda.pipelined_product import PipelinedProduct, match_tiled
 from tir_schedules.cuda.product_stores import VECTOR, store_sums
 from tir_schedules.cuda.shared_tile import SharedTile
 from tir_schedules.cuda.tile_choice import LANE_TILES
 from tir_schedules.machine import Machine
-from tir_schedules.rule import Decline, Rule
+from tir_schedules.rule import Rule
 
 _LANES = (4, 8)  # of a warp, along rows and columns
-_FEW_ROWS = 16
 _STEPS = 4  # of a 16-byte chunk
 
 
 def _apply(func: PrimFunc, machine: Machine) -> PrimFunc:
-    product, tile = match_tiled(func, machine, ("float32",), LANE_TILES)
-    if (constant(product.rows) or UNKNOWN_ROWS) <= _FEW_ROWS:
-        raise Decline("has too few rows for a tile")
-    return CudaCoreProduct(product, tile).write(func)
+    return CudaCoreProduct(*match_tiled(func, machine, ("float32",), LANE_TILES)).write(func)
 
 
 class CudaCoreProduct(PipelinedProduct):

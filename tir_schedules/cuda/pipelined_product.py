@@ -7,7 +7,8 @@ The kernel reads top to bottom:
   3. store the sums with what the function does with them.
 
 Blocks are numbered in groups of columns, so that those that run at one time share operands in the
-L2 cache.
+L2 cache. Where the tile divides the steps into slices, blocks store plain sums of their slice,
+which a second kernel adds up (`split_steps.py`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tir_schedules.cuda.matrix_product import find_contraction
 from tir_schedules.cuda.product_groups import product_schedule
 from tir_schedules.cuda.product_operands import Operand, Product, read_product
 from tir_schedules.cuda.shared_tile import SharedTile
+from tir_schedules.cuda.split_steps import emit_slices
 from tir_schedules.cuda.tile_choice import Tile, choose_tile
 from tir_schedules.cuda.written_kernel import write_kernel
 from tir_schedules.machine import Machine
@@ -51,14 +53,16 @@ def match_tiled(
     return product, choose_tile(*shape, gpu, tiles)
 
 
-def match_product(func: PrimFunc, dtypes: Collection[str]) -> Product:
+def match_product(func: PrimFunc, dtypes: Collection[str], most_rows: int | None = None) -> Product:
     """Return the product that a function computes, of operands of one of `dtypes`.
 
     Raises:
-        Decline: If it computes something else.
+        Decline: If it computes something else, or has more than `most_rows` or any number of them.
     """
     sch = product_schedule(func)
     block, plan = find_contraction(sch)
+    if most_rows is not None and (plan.size(plan.rows) or most_rows + 1) > most_rows:
+        raise Decline(f"has more than {most_rows} rows, or any number")
     for read in sch.get(block).reads:
         if str(read.source.dtype) not in dtypes:
             raise Decline(f"multiplies {read.source.dtype}, not {' or '.join(dtypes)}")
@@ -80,20 +84,27 @@ class PipelinedProduct:
         Decline: If an operand does not lie in 16-byte chunks.
     """
 
+    pace = 1  # of the swizzle, where rows of a tile are steps
+
     def __init__(self, product: Product, tile: Tile) -> None:
         self.product, self.tile = product, tile
         self.left = self._shared_tile(product.left, tile.rows)
         self.right = self._shared_tile(product.right, tile.columns)
-        self.trips = -(-product.steps // tile.depth)
+        trips = -(-product.steps // tile.depth)
+        self.slice_trips = -(-trips // tile.slices)
+        self.last_trips = trips - self.slice_trips * (tile.slices - 1)
 
     def _shared_tile(self, operand: Operand, outer: int) -> SharedTile:
         """Return an operand's tile in the order that it is fetched in with the fewest copies."""
-        orders = [SharedTile(operand, outer, self.tile.depth, along) for along in (True, False)]
+        orders = [
+            SharedTile(operand, outer, self.tile.depth, along, 1 if along else self.pace)
+            for along in (True, False)
+        ]
         return max(orders, key=lambda tile: tile.piece or tile.are_neighbours / 2)
 
     def write(self, func: PrimFunc) -> PrimFunc:
         """Return the kernel with the parameters of `func`."""
-        return write_kernel(func, self._emit)
+        return write_kernel(func, lambda: emit_slices(self, self._emit))
 
     def declare(self) -> None:
         """Emit the allocations and the first values of the sums."""
@@ -112,11 +123,13 @@ class PipelinedProduct:
         rows = tirx.ceildiv(product.rows, tile.rows)
         columns = -(-product.columns // tile.columns)
         with (
-            T.launch_thread("blockIdx.z", product.batch) as batch,
+            T.launch_thread("blockIdx.z", product.batch * tile.slices) as layer,
             T.launch_thread("blockIdx.x", rows * columns) as block,
             T.launch_thread("threadIdx.x", tile.threads) as thread,
         ):
-            self.thread, self.batch = thread, batch
+            self.thread = thread
+            self.batch = tirx.floordiv(layer, tile.slices)
+            self.slice = tirx.floormod(layer, tile.slices)
             self.warp, self.lane = tirx.floordiv(thread, 32), tirx.floormod(thread, 32)
             row, column = _walk(block, rows, columns)
             self.where = (row * tile.rows, column * tile.columns)
@@ -132,17 +145,23 @@ class PipelinedProduct:
             self.store()
 
     def _main_loop(self) -> None:
-        stages = self.tile.stages
+        stages, slices = self.tile.stages, self.tile.slices
+        trips: Any = self.slice_trips
+        if self.last_trips != trips:
+            trips = tirx.Select(self.slice == slices - 1, self.last_trips, trips)
         for stage in range(stages - 1):
-            if stage < self.trips:
+            if stage < self.last_trips:
                 self._fetch(stage, stage)
+            elif stage < self.slice_trips:
+                with T.If(stage < trips), T.Then():
+                    self._fetch(stage, stage)
             T.evaluate(T.ptx["cp.async.commit_group"]())
         # Unrolled by nvcc, a short loop keeps the addresses of all its trips alive: it spills.
-        with T.serial(0, self.trips, unroll=False) as trip:
+        with T.serial(0, trips, unroll=False) as trip:
             T.evaluate(T.ptx["cp.async.wait_group"](stages - 2))
             T.evaluate(T.tvm_storage_sync("shared"))
             ahead = trip + stages - 1
-            with T.If(ahead < self.trips):
+            with T.If(ahead < trips):
                 with T.Then():
                     self._fetch(ahead, tirx.floormod(ahead, stages))
             T.evaluate(T.ptx["cp.async.commit_group"]())
@@ -154,14 +173,15 @@ class PipelinedProduct:
         return stage * self.tile.stage_bytes + side * self.left.bytes
 
     def _fetch(self, trip: Any, stage: Any) -> None:
-        """Start the copies of tile `trip` of both operands."""
+        """Start the copies of tile `trip` of the slice, of both operands."""
         product = self.product
         sides = [(self.left, product.rows), (self.right, product.columns)]
         for side, (tile, size) in enumerate(sides):
             known = constant(size)
             whole = known is not None and known % tile.outer == product.steps % tile.depth == 0
             limits = None if whole else (size, product.steps)
-            where = (self.batch, self.where[side], trip * tile.depth)
+            step = (self.slice * self.slice_trips + trip) * tile.depth
+            where = (self.batch, self.where[side], step)
             base = self.base(stage, side)
             tile.fill(self.shared, base, where, limits, self.thread, self.tile.threads)
 

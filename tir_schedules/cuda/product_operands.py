@@ -32,17 +32,21 @@ from tir_schedules.variables import substitute
 
 @dataclass(frozen=True)
 class Operand:
-    """A matrix whose elements lie in one tensor.
+    """A matrix whose elements lie in one tensor, or are computed from elements of several.
 
-    `locate(batch, outer, step)` returns the tensor's element at a row (or column) and a step, and
-    the condition under which it is that element, None for always; it is zero otherwise.
+    `locate(batch, outer, step)` returns the element at a row (or column) and a step, a load of the
+    tensor's or what is computed, and the condition under which it is that, None for always; it is
+    zero otherwise.
     """
 
     dtype: str
-    locate: Callable[[Expr, Expr, Expr], tuple[TensorLoad, Expr | None]]
+    locate: Callable[[Expr, Expr, Expr], tuple[Expr, Expr | None]]
 
     def contiguous(self, along_steps: bool, count: int, *, aligned: bool = True) -> bool:
         """Tell whether groups of `count` neighbours lie side by side, all or none zero.
+
+        Computed ones do not lie anywhere, but may be computed of what lies side by side: such
+        neighbours never count as aligned.
 
         Args:
             along_steps: Whether neighbours differ in their step, else in their outer index.
@@ -52,21 +56,27 @@ class Operand:
         group, other = tirx.Var("g", "int64"), tirx.Var("o", "int64")
         batch = tirx.Var("b", "int64")
 
-        def at(offset: int) -> tuple[Expr, Expr | None]:
+        def at(offset: int) -> tuple[Expr, list[Expr], Expr | None]:
             inner = group * count + offset
             outer, step = (other, inner) if along_steps else (inner, other)
-            load, condition = self.locate(batch, outer, step)
-            return flat_position(load), condition
+            value, condition = self.locate(batch, outer, step)
+            return value, [flat_position(load) for load in loads_in(value)], condition
 
-        first, zero_unless = at(0)
+        value, starts, zero_unless = at(0)
         analyzer = tvm.sym.Analyzer()
         for var in (group, other, batch):
             analyzer.bind(var, tvm.ir.Range(0, 1 << 24))
-        if aligned and not analyzer.can_prove_equal(tirx.floormod(first, count), 0):
+        if aligned and not (
+            isinstance(value, TensorLoad)
+            and analyzer.can_prove_equal(tirx.floormod(starts[0], count), 0)
+        ):
             return False
         for offset in range(1, count):
-            position, condition = at(offset)
-            if not analyzer.can_prove_equal(position - first, offset):
+            _, positions, condition = at(offset)
+            moved = [place - start for place, start in zip(positions, starts, strict=True)]
+            # Of what is computed, a part may be the same for all, such as the scale of a column.
+            steps = (offset,) if isinstance(value, TensorLoad) else (offset, 0)
+            if not all(any(analyzer.can_prove_equal(by, n) for n in steps) for by in moved):
                 return False
             if zero_unless is not None and not analyzer.can_prove_equal(condition, zero_unless):
                 return False
@@ -98,8 +108,7 @@ def read_product(sch: s_tir.Schedule, block: SBlockRV, plan: Contraction) -> Pro
     """Rewrite the function around a contraction and return its pieces.
 
     Raises:
-        Decline: If an operand is computed rather than read, other blocks remain, or the columns
-            or steps are symbolic.
+        Decline: If other blocks remain, or the columns or steps are symbolic.
     """
     before = sch.get(block)
     product = as_matrix_product(sch, block, plan)
@@ -133,9 +142,8 @@ def _operand(
     value, axes = stmt.body.value, [axis.var for axis in stmt.iter_vars]
     used = axes_used(before, at)
     batch_axes = [axis for axis in plan.batch if axis in used]
-    _element(value)
 
-    def locate(batch: Expr, outer: Expr, step: Expr) -> tuple[TensorLoad, Expr | None]:
+    def locate(batch: Expr, outer: Expr, step: Expr) -> tuple[Expr, Expr | None]:
         matrix = [step, outer] if at == plan.column_operand else [outer, step]
         if batch_axes:
             matrix.insert(0, _part_of(batch, plan.batch, batch_axes, before))
@@ -157,20 +165,13 @@ def _part_of(fused: Expr, axes: Sequence[int], kept: Sequence[int], stmt: Any) -
     return index
 
 
-def _element(value: Expr) -> tuple[TensorLoad, Expr | None]:
-    """Take apart an expression that is an element of a tensor, or zero where a condition fails.
-
-    Raises:
-        Decline: If it is something else.
-    """
-    if isinstance(value, TensorLoad):
-        return value, None
+def _element(value: Expr) -> tuple[Expr, Expr | None]:
+    """Take apart an expression that is zero where a condition fails."""
     if isinstance(value, Call) and getattr(value.op, "name", "") == "prim.if_then_else":
-        condition, load, other = value.args
-        zero = isinstance(other, tirx.IntImm | tirx.FloatImm) and float(other.value) == 0
-        if isinstance(load, TensorLoad) and zero:
-            return load, condition
-    raise Decline("an operand is computed, not read")
+        condition, inside, other = value.args
+        if isinstance(other, tirx.IntImm | tirx.FloatImm) and float(other.value) == 0:
+            return inside, condition
+    return value, None
 
 
 def _stores(sch: s_tir.Schedule, product: MatrixProduct, plan: Contraction) -> Any:

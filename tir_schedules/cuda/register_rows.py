@@ -20,6 +20,7 @@ from tvm.tirx.script import builder as T
 from tir_schedules.blocks import constant, inline_spatial, new_schedule
 from tir_schedules.cuda.row_plan import Combine, RowPlan, RowStep, read_rows
 from tir_schedules.cuda.threads import VECTOR, WARP
+from tir_schedules.cuda.warp_shuffle import shuffled
 from tir_schedules.cuda.written_kernel import cast, write_kernel
 from tir_schedules.loads import loads_in
 from tir_schedules.machine import Machine
@@ -169,11 +170,8 @@ class _RowKernel:
 
         self._each_unit(take)
         for distance in (16, 8, 4, 2, 1):
-            other = T.alloc_buffer((1,), inner, scope="local")
-            every = tirx.const(0xFFFFFFFF, "uint32")
-            shuffle = getattr(T.cuda, "__shfl_xor_sync")  # noqa: B009  # a class would mangle it
-            T.buffer_store(other, shuffle(every, total[0], distance, WARP), [0])
-            T.buffer_store(total, combine(total[0], other[0]), [0])
+            other = shuffled(total[0], distance, inner)
+            T.buffer_store(total, combine(total[0], other), [0])
         if self.warps > 1:
             self._combine_warps(combine, total, inner)
         result = cast(total[0], dtype)

@@ -13,17 +13,21 @@ def cuda_rules() -> list[Rule]:
         cuda_core_matmul,
         elementwise,
         fallback,
+        few_rows,
         reduction,
         register_rows,
         row_kernel,
         tensor_core_matmul,
+        tf32_matmul,
         window,
     )
 
     return [
         attention.RULE,  # scores, softmax and weighted sums of attention as one kernel
         elementwise.RULE,
+        few_rows.RULE,  # products of up to 16 rows: weights straight from memory
         tensor_core_matmul.RULE,  # products and convolutions of 16-bit floats
+        tf32_matmul.RULE,  # those of float32, where it may be rounded to tf32
         cuda_core_matmul.RULE,  # those of float32
         contraction.RULE,  # matrix products and convolutions as tiles in shared memory
         window.RULE,  # pooling and depthwise convolution of channels that lie side by side

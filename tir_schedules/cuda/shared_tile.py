@@ -24,15 +24,18 @@ CHUNK_BYTES = 16
 BANK_BYTES = 128  # of all banks together
 
 
-def swizzled(row: Expr, chunk: Expr, chunks: int, chunk_bytes: int = CHUNK_BYTES) -> Expr:
+def swizzled(
+    row: Expr, chunk: Expr, chunks: int, chunk_bytes: int = CHUNK_BYTES, pace: int = 1
+) -> Expr:
     """Return where chunk `chunk` of row `row` lies, in chunks, in a tile `chunks` wide.
 
     As many neighbouring rows as fill all banks once keep their order; the next ones are permuted
-    otherwise. `chunks` is a power of two, or a multiple of those that fill all banks.
+    otherwise. `chunks` is a power of two, or a multiple of those that fill all banks. Where
+    neighbouring rows are read `pace` chunks at a time, those of the next row lie `pace` further.
     """
     line = BANK_BYTES // chunk_bytes
     permuted = min(chunks, line)
-    turn = tirx.floormod(tirx.floordiv(row, max(1, line // chunks)), permuted)
+    turn = tirx.floormod(tirx.floordiv(row, max(1, line // chunks)) * pace, permuted)
     return row * chunks + tirx.bitwise_xor(chunk, turn)
 
 
@@ -42,13 +45,14 @@ class SharedTile:
 
     `outer` rows (or columns) of the product by `depth` steps. `along_steps`
     tells that steps lie side by side in memory; a row of the tile is then one outer index, else
-    one step.
+    one step. `pace` is that of `swizzled`.
     """
 
     operand: Operand
     outer: int
     depth: int
     along_steps: bool
+    pace: int = 1
 
     @property
     def bytes(self) -> int:
@@ -67,7 +71,8 @@ class SharedTile:
 
     def address(self, memory: Any, base: Expr, row: Expr, chunk: Expr) -> Expr:
         """Return the address of a chunk of a tile that begins at byte `base` of shared memory."""
-        return memory.ptr_to([base + swizzled(row, chunk, self.chunks) * CHUNK_BYTES])
+        place = swizzled(row, chunk, self.chunks, pace=self.pace)
+        return memory.ptr_to([base + place * CHUNK_BYTES])
 
     @functools.cached_property
     def piece(self) -> int:
@@ -149,9 +154,7 @@ class SharedTile:
                 copy(target, source, size, tirx.Select(condition, tirx.const(size, "uint32"), zero))
             )
 
-    def _load_elements(
-        self, values: Any, elements: Sequence[tuple[TensorLoad, Expr | None]]
-    ) -> None:
+    def _load_elements(self, values: Any, elements: Sequence[tuple[Expr, Expr | None]]) -> None:
         """Emit the loads of a chunk's elements, in float32."""
         for number, (load, condition) in enumerate(elements):
             value = tirx.Cast("float32", load) if load.ty.dtype != "float32" else load
@@ -165,7 +168,7 @@ class SharedTile:
         outer: Expr,
         step: Expr,
         limits: tuple[Expr | int, Expr | int] | None,
-    ) -> tuple[TensorLoad, Expr | None]:
+    ) -> tuple[Expr, Expr | None]:
         """Return where an element is read, and under which condition it is not zero, if any."""
         load, condition = self.operand.locate(batch, outer, step)
         if limits is None:

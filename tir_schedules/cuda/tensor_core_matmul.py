@@ -14,6 +14,7 @@ from tvm.tirx.script import builder as T
 
 from tir_schedules.cuda.pipelined_product import PipelinedProduct, match_tiled
 from tir_schedules.cuda.product_operands import Product
+from tir_schedules.cuda.shared_tile import SharedTile
 from tir_schedules.cuda.tensor_core_epilogue import store_fragments
 from tir_schedules.cuda.tile_choice import MATRIX_TILES, Tile
 from tir_schedules.machine import Machine
@@ -27,12 +28,19 @@ def _apply(func: PrimFunc, machine: Machine) -> PrimFunc:
 
 
 class TensorCoreProduct(PipelinedProduct):
-    """A product whose warps multiply 16 x 8 x 16 at a time."""
+    """A product whose warps multiply 16 x 8 by `steps` at a time, those of 32 bytes."""
+
+    steps = 16
 
     def __init__(self, product: Product, tile: Tile) -> None:
         super().__init__(product, tile)
-        kind = TYPES[product.left.dtype]
-        self._multiply = T.ptx[f"mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32"]
+        kind = self.kind()
+        name = f"mma.sync.aligned.m16n8k{self.steps}.row.col.f32.{kind}.{kind}.f32"
+        self._multiply = T.ptx[name]
+
+    def kind(self) -> str:
+        """Return how `mma` calls the type of the operands."""
+        return TYPES[self.product.left.dtype]
 
     def declare(self) -> None:
         """Emit the registers of sums and of two sets of fragments."""
@@ -45,13 +53,14 @@ class TensorCoreProduct(PipelinedProduct):
             T.buffer_store(self.sums, tirx.const(0, "float32"), [at])
 
     def multiply_stage(self, stage: Any) -> None:
-        """Multiply the tiles of a stage; fragments of the next 16 steps load meanwhile."""
+        """Multiply the tiles of a stage; fragments of the next steps load meanwhile."""
         depth = self.tile.depth
         self._load_fragments(stage, 0)
-        for step in range(0, depth, 16):
-            if step + 16 < depth:
-                self._load_fragments(stage, step + 16)
-            self._multiply_fragments(step // 16 % 2)
+        for step in range(0, depth, self.steps):
+            if step + self.steps < depth:
+                self._load_fragments(stage, step + self.steps)
+            self.round_fragments(step // self.steps % 2)
+            self._multiply_fragments(step // self.steps % 2)
 
     def store(self) -> None:
         """Store the sums by way of shared memory, which the pipeline is done with."""
@@ -66,16 +75,19 @@ class TensorCoreProduct(PipelinedProduct):
             ]
         ):
             for at in range(count // 16):
-                name, address = tile.fragment(
-                    self.shared,
-                    self.base(stage, side),
-                    self.within[side] + at * 16,
-                    step,
-                    self.lane,
-                    outer_first=side == 0,
-                )
-                into = [registers[step // 16 % 2, at * 4 + r] for r in range(4)]
-                T.evaluate(T.ptx[name](*into, address))
+                into = [registers[step // self.steps % 2, at * 4 + r] for r in range(4)]
+                outer, base = self.within[side] + at * 16, self.base(stage, side)
+                self.load_fragment(tile, base, outer, step, into, left=side == 0)
+
+    def load_fragment(
+        self, tile: SharedTile, base: Any, outer: Any, step: int, into: list[Any], *, left: bool
+    ) -> None:
+        """Load 16 outer indices by the steps of one `mma` as its left operand or two right ones."""
+        name, address = tile.fragment(self.shared, base, outer, step, self.lane, outer_first=left)
+        T.evaluate(T.ptx[name](*into, address))
+
+    def round_fragments(self, half: int) -> None:
+        """Round the fragments of a set as `mma` wants them; 16-bit floats are as they should be."""
 
     def _multiply_fragments(self, half: int) -> None:
         tile = self.tile

@@ -1,7 +1,9 @@
 """Choose the tile of a product by a model of the time it takes on a GPU.
 
 A tile of `rows` x `columns` results belongs to a block of threads, `warp_rows` x `warp_columns` of
-it to each warp; steps go through shared memory `depth` at a time, `stages` of them in flight.
+it to each warp; steps go through shared memory `depth` at a time, `stages` of them in flight. Where
+the tiles alone leave multiprocessors idle, the steps are divided into `slices`, each computed by
+blocks of its own.
 """
 
 from __future__ import annotations
@@ -14,9 +16,10 @@ from tir_schedules.gpu import Gpu
 
 _WARP = 32
 _OTHER_REGISTERS = 48  # addresses and counters
-_START_CLOCKS = 1500  # launch of a block and the first trip to memory
+START_CLOCKS = 1500  # launch of a block and the first trip to memory
 _STEP_CLOCKS = 60  # from the load of a fragment to the sum that an mma makes of it
 _IDLE_WARPS = 0.5  # how far a Tensor Core is from busy with few warps to choose from
+_JOIN_SECONDS = 3e-6  # launch of the kernel that adds up slices, behind the one that makes them
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class Tile:
     warp_rows: int
     warp_columns: int
     stages: int = 3
+    slices: int = 1
 
     @property
     def warps(self) -> int:
@@ -40,6 +44,11 @@ class Tile:
     def threads(self) -> int:
         """Return how many threads a block has."""
         return self.warps * _WARP
+
+    def divides(self, steps: int) -> bool:
+        """Tell whether no slice is empty when stages are dealt out to them evenly, rounded up."""
+        trips = -(-steps // self.depth)
+        return -(-trips // -(-trips // self.slices)) == self.slices
 
     @property
     def stage_bytes(self) -> int:
@@ -74,6 +83,25 @@ class Tile:
     def step_clocks(self) -> int:
         """Return how long one warp alone takes for a stage: loads and sums wait for each other."""
         return self.depth // 16 * _STEP_CLOCKS
+
+
+@dataclass(frozen=True)
+class Tf32Tile(Tile):
+    """A tile for Tensor Cores in tf32: operands of 4 bytes, half as many products in a clock."""
+
+    element_bytes: ClassVar[int] = 4
+
+    def rate(self, gpu: Gpu) -> int:
+        """Return how many products a multiprocessor adds in a clock."""
+        return gpu.matrix_fmas // 2
+
+    def shared_reads(self) -> int:
+        """Return the bytes of shared memory that all warps read for one stage."""
+        return 2 * super().shared_reads()
+
+    def step_clocks(self) -> int:
+        """Return how long one warp alone takes for a stage."""
+        return 2 * super().step_clocks()
 
 
 @dataclass(frozen=True)
@@ -128,6 +156,10 @@ MATRIX_TILES = (
     Tile(16, 128, 64, 16, 32),
     Tile(16, 64, 64, 16, 16),
 )
+TF32_TILES = tuple(
+    Tf32Tile(tile.rows, tile.columns, tile.depth // 2, tile.warp_rows, tile.warp_columns)
+    for tile in MATRIX_TILES
+)
 LANE_TILES = (
     LaneTile(128, 128, 16, 32, 64),
     LaneTile(128, 64, 16, 32, 32),
@@ -136,6 +168,7 @@ LANE_TILES = (
     LaneTile(32, 32, 32, 16, 32),
 )
 STAGES = (5, 4, 3)
+SLICES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 
 
 def choose_tile(
@@ -143,10 +176,12 @@ def choose_tile(
 ) -> Tile:
     """Return the tile of the least estimated time, with as many stages as cost no occupancy."""
 
-    def key(tile: Tile) -> tuple[float, int]:  # of those that memory bounds, the smallest
-        return estimate_seconds(tile, rows, columns, steps, batch, gpu), tile.rows * tile.columns
+    def key(tile: Tile) -> tuple[float, int, int]:  # of those that memory bounds, the smallest
+        seconds = estimate_seconds(tile, rows, columns, steps, batch, gpu)
+        return seconds, tile.slices, tile.rows * tile.columns
 
-    best = min(tiles, key=key)
+    divided = [replace(tile, slices=slices) for tile in tiles for slices in SLICES]
+    best = min((tile for tile in divided if tile.divides(steps)), key=key)
     together = _together(best, gpu)
     for stages in STAGES:
         deeper = replace(best, stages=stages)
@@ -167,9 +202,9 @@ def estimate_seconds(
     together = _together(tile, gpu)
     if tile.shared_bytes > gpu.block_shared_bytes or not together:
         return float("inf")
-    blocks = -(-rows // tile.rows) * -(-columns // tile.columns) * batch
+    blocks = -(-rows // tile.rows) * -(-columns // tile.columns) * batch * tile.slices
     share = -(-blocks // gpu.multiprocessors)
-    trips = -(-steps // tile.depth)
+    trips = -(-steps // (tile.depth * tile.slices))
     resident = min(together, share)
     products = tile.rows * tile.columns * tile.depth / tile.rate(gpu)
     waiting = tile.step_clocks() / resident
@@ -179,9 +214,20 @@ def estimate_seconds(
     idle = 1 + _IDLE_WARPS / (resident * tile.warps)
     pace = max(products * idle, waiting, fetched, shared)
     rounds = -(-share // together)
-    clocks = rounds * _START_CLOCKS + share * trips * pace
+    clocks = rounds * START_CLOCKS + share * trips * pace
     moved = tile.element_bytes * batch * (rows * steps + steps * columns + rows * columns)
-    return max(clocks / gpu.clock_hz, moved / gpu.memory_bytes_per_second)
+    seconds = max(clocks / gpu.clock_hz, moved / gpu.memory_bytes_per_second)
+    return seconds + joining_seconds(tile.slices, rows * columns * batch, gpu)
+
+
+def joining_seconds(slices: int, results: int, gpu: Gpu) -> float:
+    """Return how long it takes to write the sums of all slices, read them again and add them up."""
+    if slices == 1:
+        return 0.0
+    written = 4 * slices * results  # in float32
+    cached = gpu.multiprocessors * gpu.l2_bytes_per_clock * gpu.clock_hz
+    rate = cached if 2 * written <= gpu.l2_bytes else gpu.memory_bytes_per_second
+    return _JOIN_SECONDS + 2 * written / rate
 
 
 def _together(tile: Tile, gpu: Gpu) -> int:

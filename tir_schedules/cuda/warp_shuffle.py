@@ -1,0 +1,19 @@
+"""Exchange of registers between the lanes of a warp."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx.script import builder as T
+
+from tir_schedules.cuda.threads import WARP
+
+
+def shuffled(value: Any, distance: int, dtype: str = "float32") -> Any:
+    """Return the value of the lane whose number differs in the bits of `distance`."""
+    other = T.alloc_buffer((1,), dtype, scope="local")
+    shuffle = getattr(T.cuda, "__shfl_xor_sync")  # noqa: B009  # a class would mangle it
+    every = tirx.const(0xFFFFFFFF, "uint32")
+    T.buffer_store(other, shuffle(every, value, distance, WARP), [0])
+    return other[0]
