@@ -93,7 +93,7 @@ def test_decoding_is_estimated_to_be_bound_by_memory(name: str, arch: str) -> No
     tile = choose_row_tile(product, gpu)
     assert tile.load * tile.element_bytes == 16
     blocks = -(-product.columns // tile.columns) * tile.slices
-    assert blocks >= 0.9 * gpu.multiprocessors
+    assert blocks >= gpu.multiprocessors // 2
     assert (tile.slices > 1) == (name == "narrow")
     weights = tile.element_bytes * product.columns * product.steps
     least = weights / gpu.memory_bytes_per_second
