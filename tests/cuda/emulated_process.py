@@ -70,8 +70,11 @@ KERNELS: dict[str, Kernel] = {
     ),
 }
 # Rules that would take the kernels of others.
-BEFORE = {"row_kernel": ["register_rows"], "contraction": ["cuda_core_matmul"]}
-MODELS = ("bert_layer", "bert_layer_float16", "residual_block", "residual_block_float16")
+BEFORE = {"row_kernel": ["register_rows"], "contraction": ["few_rows", "cuda_core_matmul"]}
+MODELS = (
+    *("bert_layer", "bert_layer_float16", "residual_block", "residual_block_float16"),
+    "deep_product_float16",
+)
 
 
 def error(result: np.ndarray, expected: np.ndarray) -> float:
@@ -128,7 +131,8 @@ def run_models() -> None:
             want = np.asarray(on_processor(x)).astype("float64")
             errors.append(error(np.asarray(emulated(x)), want))
         graphs = graph_launches() - before
-        report(name, "fwd", max(errors), rules=rules, graphs=graphs)
+        fired = [name for name, _ in emulated.report.fired]
+        report(name, "fwd", max(errors), rules=rules, graphs=graphs, fired=fired)
 
 
 def graph_launches() -> int:

@@ -117,6 +117,18 @@ def small_bert_layer(dtype: str) -> tvm.IRModule:
     return bert_layer(tokens=32, width=64, heads=2, dtype=dtype)
 
 
+def small_deep_product(dtype: str) -> tvm.IRModule:
+    """Return three layers for [40, 64], the second of so many steps that blocks divide them."""
+    g = GraphBuilder(dtype)
+
+    def body(x: relax.Var) -> relax.Var:
+        for before, after in [(64, 4096), (4096, 64), (64, 32)]:
+            x = g.emit(op.nn.relu(g.matmul(x, g.weight(before, after))))
+        return x
+
+    return g.build((40, 64), body)
+
+
 def small_residual_block(dtype: str) -> tvm.IRModule:
     """Return the first layer of ResNet-18 and a block with a stride, for [1, 3, 12, 12]."""
     g = GraphBuilder(dtype)

@@ -48,7 +48,15 @@ def test_models_agree_with_the_processor(runs: list[dict[str, Any]]) -> None:
     assert "tensor_core_matmul" in rules["bert_layer_float16"]
     assert {"cuda_core_matmul", "elementwise"} == set(rules["residual_block"])
     assert {"tensor_core_matmul", "elementwise"} == set(rules["residual_block_float16"])
+    assert {"tensor_core_matmul"} == set(rules["deep_product_float16"])
     assert all("attention" in rules[name] for name in rules if name.startswith("bert"))
+
+
+def test_what_kernels_keep_between_them_lies_in_the_arena(runs: list[dict[str, Any]]) -> None:
+    """The sums of slices: a graph has their place, which no later model can take from it."""
+    fired = {r["name"]: r["fired"] for r in runs if r["name"] in MODELS}
+    assert "hand_over_workspaces" in fired["deep_product_float16"]
+    assert "hand_over_workspaces" not in fired["residual_block"]
 
 
 def test_the_second_run_of_a_model_launches_graphs(runs: list[dict[str, Any]]) -> None:

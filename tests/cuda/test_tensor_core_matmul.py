@@ -65,7 +65,9 @@ def kernels() -> Kernels:
     """Schedule all cases and compile them at once: g++ runs for seconds."""
     functions = {name: scheduled(case, tile) for name, (case, tile) in CASES.items()}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shared_tile, "swizzled", lambda row, chunk, chunks, *_: row * chunks + chunk)
+        patch.setattr(
+            shared_tile, "swizzled", lambda row, chunk, chunks, *_, **__: row * chunks + chunk
+        )
         functions["unswizzled"] = scheduled(*CASES["whole_tiles"])
     whole = Kernels(functions, cuda_source(functions))
     return whole.with_broken("whole_tiles", {name: how[:3] for name, how in BROKEN.items()})
