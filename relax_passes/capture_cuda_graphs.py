@@ -13,6 +13,7 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx
 
+from relax_passes.graph_results import give_results
 from relax_passes.memory.live_ranges import bindings_of
 from relax_passes.pass_base import PassContext, graph_pass
 
@@ -61,12 +62,13 @@ def record_marked_graphs(mod: tvm.IRModule) -> tvm.IRModule:
 def record_graphs(mod: tvm.IRModule) -> tvm.IRModule:
     """Return the module with each stretch of kernels that may be recorded as a function."""
     with tvm.transform.PassContext(config=_CONFIG):
-        return relax.transform.RewriteCUDAGraph()(mod)
+        mod = relax.transform.RewriteCUDAGraph()(mod)
+    return give_results(mod, _captured(mod))
 
 
-def _captured(mod: tvm.IRModule) -> list[str]:
-    """Return the names of the functions that are recorded."""
-    return [var.name_hint for var in mod.functions if _CAPTURE in var.name_hint]
+def _captured(mod: tvm.IRModule) -> list[tvm.ir.GlobalVar]:
+    """Return the functions that are recorded."""
+    return [var for var in mod.functions if _CAPTURE in var.name_hint]
 
 
 def _launches(mod: tvm.IRModule) -> int:

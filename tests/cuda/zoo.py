@@ -31,7 +31,9 @@ MODELS = (
     *("swin_tiny", "convnext_tiny"),
 )
 # Rules that keep products in pipelined tiles, most of them on Tensor Cores.
-TILED = frozenset({"attention", "tensor_core_matmul", "cuda_core_matmul"})
+TILED = frozenset(
+    {"attention", "few_rows", "tensor_core_matmul", "tf32_matmul", "cuda_core_matmul"}
+)
 
 
 @dataclass(frozen=True)
