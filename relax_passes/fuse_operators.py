@@ -82,7 +82,8 @@ def _plan_block(
     ctx: PassContext,
     options: FuseOptions,
 ) -> _Plan:
-    grouping = Grouping(list(block.bindings), categories, options.max_blocks)
+    bindings, limit = list(block.bindings), ctx.machine.most_tensors
+    grouping = Grouping(bindings, categories, options.max_blocks, limit)
     grouping.grow()
     plan = _Plan(grouping.bindings, {}, 0)
     for group in grouping.groups():

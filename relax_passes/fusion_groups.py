@@ -55,9 +55,13 @@ class Grouping:
     """Groups of one dataflow block, grown along post-dominators."""
 
     def __init__(
-        self, bindings: list[relax.Binding], categories: Categories, max_blocks: int
+        self,
+        bindings: list[relax.Binding],
+        categories: Categories,
+        max_blocks: int,
+        max_tensors: int | None = None,
     ) -> None:
-        self.bindings, self._max_blocks = bindings, max_blocks
+        self.bindings, self._max_blocks, self._max_tensors = bindings, max_blocks, max_tensors
         index = {binding.var: i for i, binding in enumerate(bindings)}
         self.readers: list[list[int]] = [[] for _ in bindings]
         escapes = [not isinstance(binding.var, relax.DataflowVar) for binding in bindings]
@@ -123,6 +127,9 @@ class Grouping:
                 return False
         if len(anchored) > 1 or sum(g.blocks for g in joined.values()) > self._max_blocks:
             return False
+        nodes = {n for g in joined.values() for n in g.nodes}
+        if self._max_tensors is not None and self._tensors(nodes) > self._max_tensors:
+            return False
         union = Group(
             [n for g in joined.values() for n in g.nodes],
             max(g.category for g in joined.values()),
@@ -144,6 +151,12 @@ class Grouping:
             return target != consumer.anchor and self._same_shape(node, target)
         return True
 
+    def _tensors(self, nodes: set[int]) -> int:
+        """Return how many tensors one kernel of some nodes is given, its result among them."""
+        made = {self.bindings[node].var for node in nodes}
+        given = {arg for node in nodes for arg in _arguments(self.bindings[node])}
+        return len(given - made) + 1
+
     def _same_shape(self, a: int, b: int) -> bool:
         left, right = self.bindings[a].var.ty, self.bindings[b].var.ty
         if not isinstance(left, relax.TensorType) or not isinstance(right, relax.TensorType):
@@ -164,6 +177,11 @@ class Grouping:
                 seen.add(current)
                 stack.extend(self.readers[current])
         return sorted(seen)
+
+
+def _arguments(binding: relax.Binding) -> list[relax.Expr]:
+    """Return the tensors that a binding's kernel is given, none for what is no kernel."""
+    return [] if callee_of(binding) is None else list(binding.value.args[1].fields)
 
 
 def callee_of(binding: relax.Binding) -> tvm.ir.GlobalVar | None:

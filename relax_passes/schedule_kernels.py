@@ -25,6 +25,10 @@ SCHEDULED = "tirx.is_scheduled"
 FALLBACK = "fallback"
 
 
+class TooManyTensors(ValueError):
+    """A kernel that the target cannot give all its tensors."""
+
+
 @dataclass(frozen=True)
 class ScheduleOptions:
     """Which schedule rules are asked."""
@@ -40,6 +44,7 @@ def schedule_kernels(
 
     Raises:
         ValueError: If an option names a rule that is not there or that takes what no other does.
+        TooManyTensors: If a kernel is given more tensors than the target grants.
     """
     _check_rules(options.without_rules, ctx)
     mod, merged = merge_equal_kernels(mod)
@@ -48,6 +53,7 @@ def schedule_kernels(
     for var, func in mod.functions.items():
         if not isinstance(func, tirx.PrimFunc) or is_scheduled(func):
             continue
+        _check_tensors(var.name_hint, func, ctx)
         scheduled, result = schedule_kernel(func, ctx, options)
         mod.update_func(var, scheduled)
         flops, moved = kernel_cost(func)
@@ -71,6 +77,17 @@ def schedule_kernels(
         ctx.log.metrics["kernels"] = kernels
         ctx.log.fire(NAME, f"{len(kernels)} kernels scheduled, {merged} equal ones shared")
     return mod, bool(kernels) or merged > 0
+
+
+def _check_tensors(name: str, func: tirx.PrimFunc, ctx: PassContext) -> None:
+    """Refuse what the device would: no pass puts so many tensors together, an operator may."""
+    most = ctx.machine.most_tensors
+    tensors = sum(hasattr(param, "shape") for param in func.params)
+    if most is not None and tensors > most:
+        kind = ctx.target.kind.name
+        raise TooManyTensors(
+            f"kernel {name} is given {tensors} tensors, {kind} grants a kernel {most}"
+        )
 
 
 def _estimate(scheduled: tirx.PrimFunc, flops: int, moved: int, ctx: PassContext) -> dict[str, Any]:

@@ -46,6 +46,11 @@ class SiblingObstacles:
             return f"one kernel would have more than {self._limits.max_blocks} compute blocks"
         if len(self._kernels.results(nodes)) > self._limits.max_results:
             return f"one kernel would have more than {self._limits.max_results} results"
+        tensors = {var for node in nodes for var in self._kernels.arguments(node)}
+        tensors |= {self._kernels.bindings[node].var for node in nodes}
+        most = self._machine.most_tensors
+        if most is not None and len(tensors) > most:
+            return f"one kernel would be given more than {most} tensors"
         shapes = {node: list(self._kernels.bindings[node].var.ty.shape) for node in nodes}
         first = shapes[a.nodes[0]][:rows]
         if any(not equal_sizes(shape[:rows], first) for shape in shapes.values()):

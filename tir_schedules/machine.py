@@ -50,6 +50,14 @@ class Machine:
         return self.vector_bits // (8 * _DTYPE_BYTES.get(dtype, 4))
 
     @property
+    def most_tensors(self) -> int | None:
+        """Return how many tensors a kernel may be given, None for any number.
+
+        WebGPU guarantees so many storage buffers of a shader stage ("Limits", section 3.6.2).
+        """
+        return 8 if self.kind == "webgpu" else None
+
+    @property
     def is_gpu(self) -> bool:
         """Whether kernels are spread over blocks of threads."""
         return self.kind in GPU_KINDS
