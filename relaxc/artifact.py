@@ -17,12 +17,14 @@ import dataclasses
 import json
 import os
 import platform
+import shutil
 import struct
 import tempfile
 import threading
 import weakref
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -128,7 +130,8 @@ def isa_features(target: Any) -> tuple[str, ...]:
 def load(path: str | Path) -> CompiledModel:
     """Load a model that `CompiledModel.save` wrote.
 
-    One for a device whose runtime is missing here can be looked at, but not called.
+    One for a device whose runtime is missing here can be looked at, but not called. The file is
+    mapped: it may be deleted or replaced while the model lives, but not changed in place.
 
     Raises:
         InvalidModel: If there is no such file, or it cannot be read.
@@ -137,64 +140,104 @@ def load(path: str | Path) -> CompiledModel:
             before any of its code is mapped.
     """
     path = Path(path).absolute()
-    metadata = read_metadata(path)
-    check_versions(metadata, path)
-    check_platform(metadata, path)
-    from relaxc.compiled_model import CompiledModel
+    # Read from one open file: another model may be put in its place meanwhile.
+    with _opened(path) as file:
+        metadata = _metadata_of(file, path)
+        check_versions(metadata, path)
+        check_platform(metadata, path)
+        check_cpu(metadata, path)
+        from relaxc.compiled_model import CompiledModel
 
-    check_cpu(metadata, path)
-    if not has_runtime(str(metadata.target.get("kind", "llvm"))):
-        return CompiledModel(None, metadata, path)
-    try:
-        with without_stderr_lines(*NOISE):
-            library = _shared_library(path, metadata.weights)
-    except (RuntimeError, ValueError, OSError) as fault:
-        lines = str(fault).strip().splitlines() or [repr(fault)]
-        raise IncompatibleArtifact(f"cannot be loaded: {lines[-1]}", file=str(path)) from fault
+        if not has_runtime(str(metadata.target.get("kind", "llvm"))):
+            return CompiledModel(None, metadata, path)
+        try:
+            with without_stderr_lines(*NOISE):
+                library = _shared_library(file, metadata.weights, path)
+        except (RuntimeError, ValueError, OSError) as fault:
+            lines = str(fault).strip().splitlines() or [repr(fault)]
+            raise IncompatibleArtifact(f"cannot be loaded: {lines[-1]}", file=str(path)) from fault
     return CompiledModel(library.module, metadata, path, library.weights, keep=library)
 
 
-def read_metadata(path: Path, expect: Metadata | None = None) -> Metadata:
+def read_metadata(path: Path) -> Metadata:
     """Read and check a file's trailer without touching its code.
 
     Raises:
         InvalidModel: If there is no such file, or it cannot be read.
-        IncompatibleArtifact: If the file is not relaxc's, is cut short or damaged, has another
-            format version, or its metadata differs from `expect`.
+        IncompatibleArtifact: If the file is not relaxc's, is cut short or damaged, or has another
+            format version.
     """
+    with _opened(path) as file:
+        return _metadata_of(file, path)
+
+
+def copy_of(path: Path, metadata: Metadata, to: Path) -> None:
+    """Copy the file that a model with `metadata` was loaded from.
+
+    Raises:
+        IncompatibleArtifact: If it is gone, or another one lies there now.
+    """
+    try:
+        with _opened(path) as file:
+            if _metadata_of(file, path).to_bytes() != metadata.to_bytes():
+                reason = "the file was replaced since the model was loaded from it"
+                raise IncompatibleArtifact(reason, file=str(path))
+            file.seek(0)
+            with open(to, "wb") as copy:
+                shutil.copyfileobj(file, copy)
+    except InvalidModel as fault:
+        reason = f"the file that the model was loaded from is needed: {fault.message}"
+        raise IncompatibleArtifact(reason, file=str(path)) from fault
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """Open a compiled model.
+
+    Raises:
+        InvalidModel: If it cannot be opened, or reading it within the block fails.
+    """
+    try:
+        file = open(path, "rb")  # noqa: SIM115 (closed below, faults of the block are its own)
+    except OSError as fault:
+        reason = fault.strerror or str(fault)
+        raise InvalidModel(f"cannot read the compiled model: {reason}", file=str(path)) from fault
+    with file:
+        yield file
+
+
+def _metadata_of(file: BinaryIO, path: Path) -> Metadata:
+    """Read and check the trailer of an open file, see `read_metadata`."""
 
     def refuse(reason: str) -> IncompatibleArtifact:
         return IncompatibleArtifact(reason, file=str(path))
 
     try:
-        with open(path, "rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - FOOTER.size))
-            tail = file.read(FOOTER.size)
-            if len(tail) < FOOTER.size or tail[-len(MAGIC) :] != MAGIC:
-                if _is_cut_short(file, size):
-                    raise refuse("the file is cut short or damaged")
-                raise refuse("not a model compiled by relaxc (relaxc.compile takes ONNX files)")
-            body_size, metadata_size, checksum, version, _ = FOOTER.unpack(tail)
-            if version != FORMAT_VERSION:
-                raise refuse(
-                    f"written in file format {version}, this relaxc reads {FORMAT_VERSION}: "
-                    "compile the model again"
-                )
-            if body_size + metadata_size + FOOTER.size != size:
-                raise refuse(
-                    f"the file is damaged: {size} bytes, its trailer says "
-                    f"{body_size + metadata_size + FOOTER.size}"
-                )
-            file.seek(body_size)
-            data = file.read(metadata_size)
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - FOOTER.size))
+        tail = file.read(FOOTER.size)
+        if len(tail) < FOOTER.size or tail[-len(MAGIC) :] != MAGIC:
+            if _is_cut_short(file, size):
+                raise refuse("the file is cut short or damaged")
+            raise refuse("not a model compiled by relaxc (relaxc.compile takes ONNX files)")
+        body_size, metadata_size, checksum, version, _ = FOOTER.unpack(tail)
+        if version != FORMAT_VERSION:
+            raise refuse(
+                f"written in file format {version}, this relaxc reads {FORMAT_VERSION}: "
+                "compile the model again"
+            )
+        if body_size + metadata_size + FOOTER.size != size:
+            raise refuse(
+                f"the file is damaged: {size} bytes, its trailer says "
+                f"{body_size + metadata_size + FOOTER.size}"
+            )
+        file.seek(body_size)
+        data = file.read(metadata_size)
     except OSError as fault:
         reason = fault.strerror or str(fault)
         raise InvalidModel(f"cannot read the compiled model: {reason}", file=str(path)) from fault
     if zlib.crc32(data) != checksum:
         raise refuse("the file is damaged: its metadata does not match its checksum")
-    if expect is not None and data != expect.to_bytes():
-        raise refuse("the file was replaced since the model was loaded from it")
     try:
         return Metadata.from_bytes(data)
     except (ValueError, KeyError, TypeError) as fault:
@@ -311,34 +354,37 @@ _mapped: weakref.WeakValueDictionary[tuple[int, ...], _Library] = weakref.WeakVa
 _mapping = threading.Lock()
 
 
-def _shared_library(path: Path, table: WeightTable) -> _Library:
-    """Return the library of a file, mapped once while any model uses it.
+def _shared_library(file: BinaryIO, table: WeightTable, path: Path) -> _Library:
+    """Return the library of an open file, mapped once while any model uses it.
 
     A file written anew is another one, whatever its name.
     """
-    state = path.stat()
+    state = os.fstat(file.fileno())
     key = (state.st_dev, state.st_ino, state.st_mtime_ns, state.st_size)
     with _mapping:
         library = _mapped.get(key)
         if library is None:
-            library = _mapped[key] = _Library(_map_library(path), table.map(path, _body_size(path)))
+            weights = table.map(file, _body_size(file))
+            library = _mapped[key] = _Library(_map_library(file, path), weights)
         return library
 
 
-def _body_size(path: Path) -> int:
+def _body_size(file: BinaryIO) -> int:
     """Return where a file's metadata begin."""
-    with open(path, "rb") as file:
-        file.seek(-FOOTER.size, os.SEEK_END)
-        return int(FOOTER.unpack(file.read(FOOTER.size))[0])
+    file.seek(-FOOTER.size, os.SEEK_END)
+    return int(FOOTER.unpack(file.read(FOOTER.size))[0])
 
 
-def _map_library(path: Path) -> Any:
-    """Load a library whatever its name; TVM picks its loader by the suffix."""
+def _map_library(file: BinaryIO, path: Path) -> Any:
+    """Load the library in an open file by a name that no library had before.
+
+    The C library takes a name that it has loaded for the same library, even if another file lies
+    there by now; TVM never unloads one, and picks its loader by the suffix.
+    """
     import tvm_ffi
 
-    if path.suffix == ".so":
-        return tvm_ffi.load_module(str(path))
+    opened = Path(f"/proc/self/fd/{file.fileno()}")
     with tempfile.TemporaryDirectory(prefix="relaxc-") as folder:
         link = Path(folder) / "model.so"
-        link.symlink_to(path)
+        link.symlink_to(opened if opened.exists() else path)
         return tvm_ffi.load_module(str(link))

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from relaxc.errors import InvalidInput, InvalidModel, UnsupportedTarget
+from relaxc.errors import IncompatibleArtifact, InvalidInput, InvalidModel, UnsupportedTarget
 
 ARCHIVE = ".tar"
 METADATA = "relaxc.json"  # in an archive, beside the object files
@@ -107,16 +107,18 @@ def unpack_objects(archive: Path, folder: Path) -> tuple[bytes, Path, list[str]]
 
     Raises:
         InvalidModel: If there is no such archive, or it is none of a model.
+        IncompatibleArtifact: If an earlier version wrote it.
     """
     try:
         with tarfile.open(archive, "r:") as tar:
             names = [member.name for member in tar.getmembers() if member.isfile()]
             objects = [name for name in names if name.endswith((".o", ".c"))]
-            if (
-                not {METADATA, WEIGHTS} <= set(names)
-                or not objects
-                or any("/" in name for name in names)
-            ):
+            if METADATA in names and WEIGHTS not in names:
+                raise IncompatibleArtifact(
+                    "holds no weights: another relaxc wrote it, compile the model again",
+                    file=str(archive),
+                )
+            if METADATA not in names or not objects or any("/" in name for name in names):
                 raise InvalidModel("holds no object files of a model", file=str(archive))
             for name in (METADATA, WEIGHTS, *objects):
                 found = tar.extractfile(name)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from relaxc.artifact import NOISE, Metadata, append_trailer, check_platform, read_metadata
+from relaxc.artifact import NOISE, Metadata, append_trailer, check_platform, copy_of
 from relaxc.errors import IncompatibleArtifact, InvalidInput, UnsupportedTarget
 from relaxc.link_library import (
     is_archive,
@@ -50,8 +49,7 @@ def save_model(
             raise InvalidInput("a model that was loaded has no object files", file=str(path))
 
         def write(temporary: Path) -> None:
-            read_metadata(loaded_from, expect=metadata)
-            shutil.copyfile(loaded_from, temporary)
+            copy_of(loaded_from, metadata, temporary)
 
         return _write(path, write)
     if metadata.target.get("kind") == "rocm":
@@ -78,7 +76,7 @@ def link(archive: str | Path, path: str | Path) -> Path:
 
     Raises:
         InvalidModel: If `archive` is missing or holds no object files of a model.
-        IncompatibleArtifact: If they are for another processor than this one.
+        IncompatibleArtifact: If they are for another processor than this one, or damaged.
         InvalidInput: If there is no compiler, or `path` cannot be written.
         UnsupportedTarget: If the compiler fails.
     """
@@ -92,10 +90,17 @@ def link(archive: str | Path, path: str | Path) -> Path:
                 f"its metadata cannot be understood: {fault}", file=str(archive)
             ) from fault
         check_platform(metadata, archive)
+        size = stored.stat().st_size
+        if size != metadata.weights.nbytes_alone:
+            raise IncompatibleArtifact(
+                f"its weights are damaged: {size} bytes instead of {metadata.weights.nbytes_alone}",
+                file=str(archive),
+            )
 
         def write(temporary: Path) -> None:
             link_objects(native_compiler(), str(temporary), objects)
-            weights = metadata.weights.map(stored, stored.stat().st_size)
+            with open(stored, "rb") as file:
+                weights = metadata.weights.map(file, size)
             _append(temporary, metadata, weights)
 
         return _write(Path(path), write)

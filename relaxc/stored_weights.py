@@ -16,7 +16,6 @@ import mmap
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -67,6 +66,11 @@ class WeightTable:
         """Bytes from the beginning of the first to the end of the last."""
         return self.weights[-1].offset + self.weights[-1].nbytes if self.weights else 0
 
+    @property
+    def nbytes_alone(self) -> int:
+        """Bytes that `write` makes of an empty file."""
+        return _aligned(len(MARKER)) + self.nbytes if self.weights else 0
+
     def write(self, file: BinaryIO, tensors: Sequence[Any]) -> None:
         """Write tensors on the CPU, in the table's order, to the end of a library."""
         if not self.weights:
@@ -79,25 +83,29 @@ class WeightTable:
             file.write(np.from_dlpack(tensor).reshape(-1).view(np.uint8).data)
             end = start + weight.offset + weight.nbytes
 
-    def map(self, path: Path, end: int) -> list[Any]:
+    def map(self, file: BinaryIO, end: int) -> list[Any]:
         """Return the weights as tensors that view a file.
 
         Args:
-            path: The file; it must not be changed in place while a tensor lives.
+            file: The open file, which may be closed after; it must not be changed in place while a
+                tensor lives.
             end: The place behind the last one.
+
+        Raises:
+            ValueError: If the file does not hold them there.
         """
         if not self.weights:
             return []
         from tvm.runtime import from_dlpack
 
-        with open(path, "rb") as file:
-            # Private, not read-only: NumPy hands out no tensor of what must not be written.
-            pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        start = end - self.nbytes
+        if start < 0 or start % _ALIGNMENT or os.fstat(file.fileno()).st_size < end:
+            raise ValueError(f"no {self.nbytes} bytes of weights lie before place {end}")
+        # Private, not read-only: NumPy hands out no tensor of what must not be written.
+        pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         return [
             from_dlpack(
-                np.frombuffer(
-                    pages, w.dtype, math.prod(w.shape), end - self.nbytes + w.offset
-                ).reshape(w.shape)
+                np.frombuffer(pages, w.dtype, math.prod(w.shape), start + w.offset).reshape(w.shape)
             )
             for w in self.weights
         ]

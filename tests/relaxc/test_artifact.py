@@ -10,8 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm_ffi
+from onnx import helper, numpy_helper
 
 import relaxc
+from relaxc import artifact
 from relaxc.artifact import FOOTER, FORMAT_VERSION, MAGIC, Metadata, read_metadata
 from relaxc.compiled_model import CompiledModel
 from relaxc.errors import IncompatibleArtifact, InvalidInput, InvalidModel
@@ -197,3 +199,52 @@ def test_a_replaced_source_is_not_copied(saved: Path, tmp_path: Path) -> None:
     with pytest.raises(IncompatibleArtifact, match="replaced"):
         model.save(tmp_path / "copy.so")
     assert not (tmp_path / "copy.so").exists()
+
+
+def _of(operator: str, path: Path) -> Path:
+    """Save a model of a product and an operator."""
+    x, y = (helper.make_tensor_value_info(name, 1, [4, 64]) for name in "xy")
+    weight = numpy_helper.from_array(np.eye(64, dtype="float32"), "w")
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["t"]),
+        helper.make_node(operator, ["t"], ["y"]),
+    ]
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", [x], [y], [weight]),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=9,
+    )
+    return relaxc.compile(model, threads=1).save(path)
+
+
+def test_a_file_saved_over_a_loaded_one_is_another_model(tmp_path: Path) -> None:
+    """The C library would take the second for the first, which has its name."""
+    path, x = tmp_path / "model.so", np.full((4, 64), -2, "float32")
+    first = relaxc.load(_of("Neg", path))
+    np.testing.assert_array_equal(first(x), -x)
+    second = relaxc.load(_of("Abs", path))
+    np.testing.assert_array_equal(second(x), abs(x))
+    np.testing.assert_array_equal(first(x), -x)
+    path.unlink()
+    np.testing.assert_array_equal(relaxc.load(_of("Relu", path))(x), 0 * x)
+    with pytest.raises(relaxc.IncompatibleArtifact, match="replaced"):
+        second.save(tmp_path / "copy.so")
+    path.unlink()
+    with pytest.raises(relaxc.IncompatibleArtifact, match="No such file"):
+        second.save(tmp_path / "copy.so")
+
+
+def test_a_load_sees_one_file_while_others_take_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, x = _of("Neg", tmp_path / "model.so"), np.full((4, 64), -2, "float32")
+    other = _of("Abs", tmp_path / "other.so")
+    check = artifact.check_versions
+
+    def replace_meanwhile(metadata: Metadata, file: Path | None) -> None:
+        check(metadata, file)
+        other.replace(path)
+
+    monkeypatch.setattr(artifact, "check_versions", replace_meanwhile)
+    model = relaxc.load(path)
+    np.testing.assert_array_equal(model(x), -x)

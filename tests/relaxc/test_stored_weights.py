@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
+import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -124,6 +127,37 @@ def test_object_files_come_with_their_weights(saved: Path, tmp_path: Path) -> No
     linked = relaxc.link(archive, tmp_path / "linked.so")
     feeds = (np.array(True), np.array(2), X)
     np.testing.assert_array_equal(relaxc.load(linked)(*feeds), relaxc.load(saved)(*feeds))
+
+
+def _altered(archive: Path, copy: Path, change: Callable[[bytes], bytes | None]) -> Path:
+    """Write an archive anew with other weights, or without."""
+    with tarfile.open(archive) as old, tarfile.open(copy, "w") as new:
+        for member in old.getmembers():
+            data: bytes | None = old.extractfile(member).read()  # type: ignore[union-attr]
+            if member.name == "weights.bin":
+                data = change(data or b"")
+            if data is not None:
+                member.size = len(data)
+                new.addfile(member, io.BytesIO(data))
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda data: b"", "damaged"),
+        (lambda data: data[:5000], "damaged"),
+        (lambda data: data + bytes(64), "damaged"),
+        (lambda data: None, "no weights"),
+    ],
+)
+def test_object_files_with_damaged_weights_are_refused(
+    tmp_path: Path, change: Callable[[bytes], bytes | None], reason: str
+) -> None:
+    archive = relaxc.compile(dense(), threads=1).save(tmp_path / "model.tar")
+    with pytest.raises(IncompatibleArtifact, match=reason):
+        relaxc.link(_altered(archive, tmp_path / "bad.tar", change), tmp_path / "linked.so")
+    assert not (tmp_path / "linked.so").exists()
 
 
 def test_a_file_cut_within_its_weights_is_refused(saved: Path, tmp_path: Path) -> None:
