@@ -6,7 +6,7 @@ from tests.conformance.cases import SUITES, load_cases
 from tests.conformance.known import changes, read_known
 from tests.conformance.workers import run_cases
 
-STEP = 12  # about 170 cases; `make conformance` runs all of them
+STEP = 20  # about 100 cases; `make conformance` runs all of them
 
 
 def test_no_case_of_the_sample_is_worse_than_listed() -> None:
@@ -19,5 +19,5 @@ def test_no_case_of_the_sample_is_worse_than_listed() -> None:
         if change.is_regression
     ]
     assert not worse, "\n".join(worse)
-    assert len(outcomes) > 150
+    assert len(outcomes) > 90
     assert sum(outcome.verdict == "pass" for outcome in outcomes.values()) > len(outcomes) // 2

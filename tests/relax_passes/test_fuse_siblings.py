@@ -179,12 +179,12 @@ def test_a_chain_is_left_to_fuse_operators() -> None:
     assert fuse_siblings(mod, llvm_context())[1] is False
 
 
-def test_fifty_readers_of_one_tensor() -> None:
+def test_many_readers_of_one_tensor() -> None:
     def build(e: Emit, x: relax.Var) -> object:
-        return [e(op.multiply(x, relax.const(np.float32(i + 2)))) for i in range(50)]
+        return [e(op.multiply(x, relax.const(np.float32(i + 2)))) for i in range(20)]
 
-    check(build, (6, 40), left=7)
-    check(build, (6, 40), left=25, chosen=fuse_siblings.with_options(max_results=2))
+    check(build, (6, 40), left=3)
+    check(build, (6, 40), left=10, chosen=fuse_siblings.with_options(max_results=2))
 
 
 def test_symbolic_sizes() -> None:

@@ -25,7 +25,7 @@ from tests.fuzz.graphs.variants import NotIdempotent, Variant, choose_variant, r
 from tests.relax_passes.pass_checks import context
 from tests.worker_pool import Died
 
-SAMPLE = {"passes": 100, "onnx": 50, "memory": 300}
+SAMPLE = {"passes": 60, "onnx": 40, "memory": 150}
 LARGEST = {"passes": 8, "onnx": 8, "memory": 8}
 
 
