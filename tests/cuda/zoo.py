@@ -2,17 +2,22 @@
 
     python -m tests.cuda.zoo [--archs sm_80,sm_90] [--precisions float32,float16] [model ...]
 
-No GPU is needed, only nvcc (`pip install relaxc[cuda]`). The exit status is 1 where a register
-spills, a kernel has no schedule or a model does not compile.
+No GPU is needed, only nvcc (`pip install relaxc[cuda]`). The table of the day in
+benchmarks/results gets a row as soon as it is known. The exit status is 1 where a register spills,
+a kernel has no schedule or is left to the fallback, or a model does not compile.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
+import re
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import onnx
 import tvm
@@ -24,6 +29,7 @@ from relax_passes.pipeline import default_pipeline
 from relaxc.compiler import import_source
 from tests.cuda.half_model import half_model
 from tests.cuda.ptxas import SM_80_OPTIONS, KernelUsage, cuda_source, find_tool, kernel_usage
+from tests.cuda.zoo_table import Row, merged, path_of, read_rows, write_rows
 from tir_schedules import Machine
 
 MODELS = (
@@ -75,8 +81,8 @@ def compile_for(module: tvm.IRModule, arch: str) -> Compiled:
     )
 
 
-def check_model(name: str, precision: str, archs: Sequence[str], nvcc: str) -> bool:
-    """Compile one model, print a line for each architecture, and return whether all is well."""
+def check_model(name: str, precision: str, archs: Sequence[str], nvcc: str, path: Path) -> bool:
+    """Compile one model, put it into the table, and return whether all is well."""
     from benchmarks.zoo import onnx_path
 
     model = onnx.load(str(onnx_path(name)))
@@ -90,18 +96,26 @@ def check_model(name: str, precision: str, archs: Sequence[str], nvcc: str) -> b
         owners = {k for k in compiled.kernels if any(u.startswith(f"{k}_kernel") for u in usage)}
         without = sorted(set(compiled.kernels) - owners)
         spilled = sorted(k for k, used in usage.items() if used.spills)
-        print(
-            f"| {name} | {precision} | {arch} | {len(compiled.kernels)} | {compiled.calls} | "
-            f"{compiled.launches} | {compiled.tiled:.1%} | {len(compiled.fallbacks)} | "
-            f"{len(without)} | {len(spilled)} | {max(u.registers for u in usage.values())} | "
-            f"{time.perf_counter() - start:.0f} |",
-            flush=True,
+        row = Row(
+            *(name, precision, arch, len(compiled.kernels), compiled.calls, compiled.launches),
+            round(100 * compiled.tiled, 1),
+            *(len(compiled.fallbacks), len(without), len(spilled)),
+            max(used.registers for used in usage.values()),
         )
+        write_rows(path, merged(read_rows(path), [row]), _version(nvcc))
+        print(row.line(), f"{time.perf_counter() - start:.0f} s", flush=True)
         for what, names in (("fallback", compiled.fallbacks), ("spills", spilled)):
             if names:
                 print(f"  {what}: {', '.join(names)}", file=sys.stderr, flush=True)
-        well &= not without and not spilled
+        well &= row.is_well
     return well
+
+
+def _version(nvcc: str) -> str:
+    """Return what nvcc says of itself, such as `nvcc 13.0`."""
+    ran = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True)
+    found = re.search(r"release ([\d.]+)", ran.stdout)
+    return f"nvcc {found[1]}" if found else "nvcc"
 
 
 def main() -> int:
@@ -114,13 +128,11 @@ def main() -> int:
     nvcc = find_tool("nvcc")
     if nvcc is None:
         parser.error("there is no nvcc: pip install relaxc[cuda]")
-    columns = "model precision arch kernels calls launches tiled fallback unscheduled spilling"
-    print("| " + " | ".join([*columns.split(), "registers", "seconds"]) + " |", flush=True)
-    well = True
+    well, path = True, path_of(datetime.date.today().isoformat())
     for precision in args.precisions.split(","):
         for name in args.models or MODELS:
             try:
-                well &= check_model(name, precision, args.archs.split(","), nvcc)
+                well &= check_model(name, precision, args.archs.split(","), nvcc, path)
             except Exception as fault:  # one model's fault does not hide the others
                 well = False
                 print(f"| {name} | {precision} | {str(fault).strip().splitlines()[-1]} |")
