@@ -46,6 +46,7 @@ from relax_passes.memory.order_bindings import order_bindings
 from relax_passes.memory.plan_memory import plan_memory
 from relax_passes.merge_parallel_convolutions import merge_parallel_convolutions
 from relax_passes.merge_parallel_products import merge_parallel_products
+from relax_passes.multiply_bytes import multiply_bytes
 from relax_passes.name_sizes import name_sizes
 from relax_passes.pass_base import ALIASES, PHASES, GraphPass, PassContext
 from relax_passes.pass_effect import count_module
@@ -232,6 +233,7 @@ def default_pipeline() -> Pipeline:
             "layout": (
                 lift_convolution_1d,
                 simplify_views,
+                multiply_bytes,
                 assign_layout,
                 simplify_views,
                 split_at_peak,

@@ -35,6 +35,14 @@ class Gpu:
     register_limit: int = 255  # of a thread
     shared_bytes_per_clock: int = 128
 
+    @property
+    def byte_fmas(self) -> int:
+        """Products of 8-bit integers: twice those of 16-bit floats at their full rate.
+
+        Chips for graphics add those up in float32 at half the rate, integers in int32 at the full.
+        """
+        return self.matrix_fmas * (4 if self.matrix_fmas < _FULL_RATE else 2)
+
     @staticmethod
     def from_arch(arch: str) -> Gpu:
         """Return the model of `arch`, such as "sm_86"; of the nearest older one where unknown.
@@ -59,6 +67,7 @@ class Gpu:
         return min(by_registers, self.threads // threads, self.shared_bytes // (shared + 1024), 32)
 
 
+_FULL_RATE = 512
 _GPUS = (
     Gpu("A100", 80, 108, 1.41e9, 1.555e12, 40 << 20, 164 << 10, 163 << 10, 2048, 1024, 64, 32),
     Gpu("RTX 3090", 86, 82, 1.695e9, 0.936e12, 6 << 20, 100 << 10, 99 << 10, 1536, 256, 128, 16),

@@ -19,7 +19,8 @@ from tir_schedules.gpu import Gpu
 MEMORY, CUDA_CORES, TENSOR_CORES = "memory", "CUDA cores", "Tensor Cores"
 
 # Products of Tensor Cores by their operands' type, relative to those of float16.
-_RATES = {"f16": 1.0, "bf16": 1.0, "tf32": 0.5, "s8": 2.0, "u8": 2.0}
+_RATES = {"f16": 1.0, "bf16": 1.0, "tf32": 0.5}
+_BYTES = ("s8", "u8")
 # How many products of its instructions make one of the function, an attribute; 1 without it.
 PARTS = "products_of_parts"
 
@@ -54,7 +55,8 @@ def roofline(func: PrimFunc, flops: int, moved: int, gpu: Gpu) -> Roofline:
     """
     kind = _matrix_type(func)
     units = TENSOR_CORES if kind else CUDA_CORES
-    fmas = gpu.matrix_fmas * _RATES[kind] if kind else gpu.float32_fmas
+    matrix = gpu.byte_fmas if kind in _BYTES else gpu.matrix_fmas * _RATES.get(kind, 0)
+    fmas = matrix if kind else gpu.float32_fmas
     parts = int(func.attrs[PARTS]) if func.attrs is not None and PARTS in func.attrs else 1
     rate = 2 * fmas / parts * gpu.multiprocessors * gpu.clock_hz
     return Roofline(flops / rate, moved / gpu.memory_bytes_per_second, units)
@@ -67,7 +69,7 @@ def _matrix_type(func: PrimFunc) -> str:
     def visit(call: Call) -> None:
         if not found and getattr(call.op, "name", "") == "tirx.ptx.mma":
             words = [str(arg.value) for arg in call.args if isinstance(arg, StringImm)]
-            found.extend(word for word in words if word in _RATES)
+            found.extend(word for word in words if word in (*_RATES, *_BYTES))
 
     tvm_ffi.structural_walk(func.body, (Call, visit), order="pre")
     return found[0] if found else ""

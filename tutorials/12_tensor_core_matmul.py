@@ -63,7 +63,7 @@ def unswizzled(tile: Tile) -> PrimFunc:
 def steps() -> list[Step]:
     """Return the kernels, slowest first."""
     products = ("tensor_core_matmul", "cuda_core_matmul")
-    one_result = by_rule(*products, "contraction", "register_rows", "row_kernel")
+    one_result = by_rule(*products, "contraction", "register_rows", "column_kernel", "row_kernel")
     return [
         Step("naive", "a thread for each result", one_result, False),
         Step("shared", "64 x 64 results share what is read", by_rule(*products), False),

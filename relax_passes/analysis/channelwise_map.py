@@ -45,19 +45,25 @@ class ChannelwiseMap:
     @property
     def is_linear(self) -> bool:
         """Whether the result is a sum of elements of the image with factors that are none."""
+        if not is_float32(self.call, self.data):
+            return False
         _, store = _leaf(self._func) or (None, None)
         image = self._func.params[self._place]
         return store is not None and _is_linear(store.value, image)
 
-    def emit(self, builder: relax.BlockBuilder, image: relax.Expr) -> relax.Var:
+    def emit(
+        self, builder: relax.BlockBuilder, image: relax.Expr, channels_last: bool = False
+    ) -> relax.Var:
         """Compute the map of another image.
 
         Args:
             builder: Where the kernel and its call go.
-            image: Tensor (N, D, H', W'), or (N, D, H', W', x) in blocks of channels, D any number.
+            image: Tensor (N, D, H', W'), or (N, D, H', W', x) in blocks of channels, D any number;
+                (N, H', W', D) where `channels_last`.
+            channels_last: Whether the channels are.
 
         Returns:
-            Tensor (N, D, H, W) or (N, D, H, W, x).
+            Tensor (N, D, H, W), (N, D, H, W, x) or (N, H, W, D).
         """
         arguments = list(self.call.args[1].fields)
         arguments[self._place] = image
@@ -72,7 +78,8 @@ class ChannelwiseMap:
                 for param, argument in zip(self._func.params, arguments, strict=False)
                 if isinstance(argument.ty, relax.TensorType)
             }
-            return _map_of(self._func, parameters, sizes, (rows, columns), self._place)
+            size = (rows, columns)
+            return _map_of(self._func, parameters, sizes, size, self._place, channels_last)
 
         return builder.emit_te(compute, *tensors, primfunc_name_hint=self.call.args[0].name_hint)
 
@@ -86,7 +93,7 @@ def channelwise_map(call: relax.Expr, mod: tvm.IRModule) -> ChannelwiseMap | Non
     """
     if not isinstance(call, tvm.ir.Call) or not isinstance(call.op, tvm.ir.Op):
         return None
-    if call.op.name != "relax.call_tir" or not is_float32(call) or not has_channels(call):
+    if call.op.name != "relax.call_tir" or not has_channels(call):
         return None
     func = mod[call.args[0]]
     leaf = _leaf(func)
@@ -95,7 +102,7 @@ def channelwise_map(call: relax.Expr, mod: tvm.IRModule) -> ChannelwiseMap | Non
     block, store = leaf
     given = list(call.args[1].fields)
     images = [place for place, arg in enumerate(given) if _reads_channel(func, place, block, store)]
-    if len(images) != 1 or not is_float32(given[images[0]]) or not has_channels(given[images[0]]):
+    if len(images) != 1 or not has_channels(given[images[0]]):
         return None
     if not _passes_through(block, store, func.params[images[0]]):
         return None
@@ -197,6 +204,7 @@ def _map_of(
     sizes: dict[tirx.Var, Any],
     size: Sequence[Any],
     place: int,
+    channels_last: bool,
 ) -> te.Tensor:
     """Return the map of `func` as a computation of other operands."""
     leaf = _leaf(func)
@@ -206,6 +214,9 @@ def _map_of(
     blocked = len(image.shape) > _RANK
 
     def element(*index: Any) -> Any:
+        if channels_last:
+            n, y, x, c = index
+            index = (n, c, y, x)
         values = {iv.var: i for iv, i in zip(block.iter_vars, index, strict=False)}
         values.update(sizes)
 
@@ -214,10 +225,14 @@ def _map_of(
             places = [tvm_ffi.structural_map(i, rules) for i in old.indices]
             if tensor is image and blocked:
                 places.append(index[-1])
+            if tensor is image and channels_last:
+                places = [places[axis] for axis in (0, 2, 3, 1)]
             return tensor(*places)
 
         rules = [(TensorLoad, load), (tirx.Var, lambda var: values.get(var, var))]
         return tvm_ffi.structural_map(store.value, rules)
 
     shape = [image.shape[0], image.shape[1], *size, *([image.shape[4]] if blocked else [])]
+    if channels_last:
+        shape = [image.shape[0], *size, image.shape[3]]
     return te.compute(shape, element, name="channelwise_map")

@@ -16,6 +16,8 @@ from tvm import relax
 from relax_passes.layout.lanes import Lanes, fill_up
 from relax_passes.lowering.rule import dtype_of
 
+BYTES = frozenset({"int8", "uint8"})  # whose products are summed in int32
+_FLOATS = frozenset({"float32", "float16", "bfloat16"})
 _CHUNK_BYTES = 16
 
 
@@ -24,7 +26,8 @@ class ChannelsLast(Lanes):
     """Blocks of all channels; `count` channels are a chunk."""
 
     one_block: ClassVar[bool] = True
-    types: ClassVar[frozenset[str]] = frozenset({"float32", "float16", "bfloat16"})
+    types: ClassVar[frozenset[str]] = _FLOATS | BYTES | {"int32"}
+    convolved: ClassVar[frozenset[str]] = _FLOATS | BYTES
 
     def choose(self, channels: int) -> int:
         """Return the channels and what fills up their last chunk."""
@@ -48,17 +51,27 @@ class ChannelsLast(Lanes):
 
 
 def chunk_of_channels(mod: tvm.IRModule) -> int:
-    """Return how many channels fill a chunk: those of the narrowest floats in a module."""
-    found = {"float32"}
+    """Return how many channels fill a chunk.
+
+    They are those of the narrowest floats in a module, or of bytes, where it convolves those.
+    """
+    found, convolved = {"float32"}, set()
 
     def visit(var: relax.Var) -> None:
         if isinstance(var.ty, relax.TensorType):
             found.add(dtype_of(var))
 
+    def convolution(call: tvm.ir.Call) -> None:
+        if getattr(call.op, "name", "") == "relax.nn.conv2d":
+            convolved.add(dtype_of(call.args[0]))
+
     for func in mod.functions.values():
         if isinstance(func, relax.Function):
             for param in func.params:
                 visit(param)
-            tvm_ffi.structural_walk(func.body, (relax.Var, visit), order="pre")
+            rules = [(relax.Var, visit), (tvm.ir.Call, convolution)]
+            tvm_ffi.structural_walk(func.body, rules, order="pre")
+    if convolved & BYTES:
+        return _CHUNK_BYTES
     half = found & {"float16", "bfloat16"}
     return _CHUNK_BYTES // (2 if half else 4)

@@ -43,7 +43,9 @@ def demand_of(call: tvm.ir.Call, lanes: Lanes, fma_units: int, mod: tvm.IRModule
         return unary_demand(call, lanes) if rounds else None
     if name == "relax.call_tir":
         found = channelwise_map(call, mod)
-        return None if found is None else _map(found, lanes)
+        if found is None or not is_tensor_of(lanes.types, found.data):
+            return None
+        return _map(found, lanes)
     demand = CHANNELWISE.get(name)
     return None if demand is None else demand(call, lanes)
 
@@ -54,7 +56,8 @@ def _map(found: ChannelwiseMap, lanes: Lanes) -> Demand:
     moved = elements(found.call) * CYCLES_PER_ELEMENT
     # In NCHW a row's elements are gathered one by one.
     results = {PLAIN: _GATHERED * moved}
-    results.update({block: moved for block in lanes.blocks(channels) if channels % block == 0})
+    blocks = lanes.blocks(channels)
+    results.update({b: moved for b in blocks if lanes.one_block or channels % b == 0})
     return Demand(results, operands([found.data], same_layout))
 
 

@@ -21,6 +21,7 @@ class Lanes:
     permutes: bool = False
     one_block: ClassVar[bool] = False  # whether NHWC is the only layout besides NCHW
     types: ClassVar[frozenset[str]] = frozenset({"float32"})  # of what may leave NCHW
+    convolved: ClassVar[frozenset[str]] = frozenset({"float32"})  # of data and kernels
 
     def choose(self, channels: int) -> int:
         """Return the block that is best for a convolution that writes `channels`."""

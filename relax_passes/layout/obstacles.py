@@ -5,6 +5,7 @@ from __future__ import annotations
 import tvm
 
 from relax_passes.layout.blocked import has_channels
+from relax_passes.layout.channels_last import BYTES
 from relax_passes.layout.lanes import Lanes
 from relax_passes.layout.transposed_convolution import phases_of
 from relax_passes.lowering.rule import dtype_of, static_shape
@@ -36,8 +37,10 @@ def _obstacle(call: tvm.ir.Call, kernel_layout: str, lanes: Lanes) -> str | None
         return "its layout is not NCHW"
     if static_shape(weight) is None or not has_channels(data) or not has_channels(call):
         return "its channels or its kernel are symbolic"
-    fits = {dtype_of(data), dtype_of(weight)} <= lanes.types
-    return None if fits else f"its type is {dtype_of(weight)}"
+    types = {dtype_of(data), dtype_of(weight)}
+    if types & BYTES and (dtype_of(call) != "int32" or not types <= BYTES):
+        return f"its sums are {dtype_of(call)}"
+    return None if types <= lanes.convolved else f"its type is {dtype_of(weight)}"
 
 
 def _empty_kernel(call: tvm.ir.Call) -> str | None:

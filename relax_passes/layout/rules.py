@@ -14,6 +14,7 @@ from relax_passes.analysis.definitions import operator_name
 from relax_passes.analysis.pointwise import BINARY, UNARY
 from relax_passes.constant_values import array_of, constant_from
 from relax_passes.layout.blocked import Blocked, dims_of
+from relax_passes.layout.channels_last import BYTES
 from relax_passes.layout.convolution_demands import (
     FEW_CHANNELS,
     has_groups_in_lanes,
@@ -142,18 +143,23 @@ class BlockedOperators:
     ) -> relax.Expr:
         """Emit a convolution with a result in NHWC, seen as one block, and with what fills it up.
 
-        Sums are in float32, as Tensor Cores have them, and rounded at the end.
+        Sums are in float32, as Tensor Cores have them, and rounded at the end; those of bytes are
+        in int32. Kernels of bytes are stored by columns, as Tensor Cores load them (`byte_matmul`).
         """
         _, _, kh, kw, i, o = dims_of(packed)
+        kernel, layout = self._reshaped(packed, [kh, kw, i, o]), "HWIO"
+        if dtype_of(x) in BYTES and int(i) > 1:
+            layout = "OIHW" if attributes["data_layout"] == "NCHW" else "OHWI"
+            kernel = self._permuted(kernel, ["HWIO".index(axis) for axis in layout])
         self.convolutions += 1
         out = self._builder.emit(
             relax.op.nn.conv2d(
                 x,
-                self._reshaped(packed, [kh, kw, i, o]),
+                kernel,
                 **attributes,
-                kernel_layout="HWIO",
+                kernel_layout=layout,
                 out_layout="NHWC",
-                out_dtype="float32",
+                out_dtype="int32" if dtype_of(x) in BYTES else "float32",
             )
         )
         if dtype_of(out) != dtype:
@@ -166,6 +172,12 @@ class BlockedOperators:
         if isinstance(value, tvm.ir.GenericConst):
             return constant_from(array_of(value).reshape([int(d) for d in shape]))
         return self._builder.emit(relax.op.reshape(value, shape))
+
+    def _permuted(self, value: relax.Expr, axes: list[int]) -> relax.Expr:
+        """Return a constant with its axes in another order, or a transpose of anything else."""
+        if isinstance(value, tvm.ir.GenericConst):
+            return constant_from(array_of(value).transpose(axes))
+        return self._builder.emit(relax.op.permute_dims(value, axes))
 
     def _block_of(self, data: relax.Expr, call: tvm.ir.Call) -> int:
         """Return the block in which a convolution that sums over channels reads its input."""
@@ -311,7 +323,13 @@ class BlockedOperators:
         """Compute a kernel of the importer that treats all channels alike."""
         found = channelwise_map(call, self._mod)
         assert found is not None, "the plan leaves such a kernel in NCHW"
-        return found.emit(self._builder, self._versions.of(found.data, block).value)
+        image = self._versions.of(found.data, block).value
+        if not self._lanes.one_block:
+            return found.emit(self._builder, image)
+        # In four axes, as what lies around it: see `simplify_views`.
+        made = found.emit(self._builder, self._nhwc(image), channels_last=True)
+        n, h, w, c = dims_of(made)
+        return relax.op.reshape(made, [n, 1, h, w, c])
 
     def _permute(self, call: tvm.ir.Call, block: int) -> relax.Expr:
         """Return NHWC in blocks of channels."""

@@ -132,7 +132,7 @@ def _blocked_conv2d(
 def _channels_last(bb: relax.BlockBuilder, call: tvm.ir.Call) -> relax.Expr:
     """Lower a convolution on a GPU; its result is in NHWC, its image in NHWC or in NCHW."""
     attrs = call.attrs
-    if str(attrs.out_layout) != "NHWC" or str(attrs.kernel_layout) != "HWIO":
+    if str(attrs.out_layout) != "NHWC":
         return default_lowering(bb, call)
     if static_shape(call.args[1]) is None:
         return default_lowering(bb, call)
@@ -147,6 +147,7 @@ def _channels_last(bb: relax.BlockBuilder, call: tvm.ir.Call) -> relax.Expr:
         dilation=_two(attrs.dilation),
         groups=int(attrs.groups),
         channels_first=str(attrs.data_layout) == "NCHW",
+        kernel_layout=str(attrs.kernel_layout),
         out_dtype=dtype_of(call),
         primfunc_name_hint="conv2d",
     )

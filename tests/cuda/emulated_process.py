@@ -53,7 +53,7 @@ KERNELS: dict[str, Kernel] = {
         lambda op, x: op.nn.softmax(x, axis=0),
         lambda x: softmax(x.T).T,
         [(64, 64)],
-        "fallback",
+        "column_kernel",
     ),
     "matmul": (lambda op, x, y: op.matmul(x, y), np.matmul, [(70, 45), (45, 131)], "contraction"),
     "matmul_batch": (
@@ -135,6 +135,23 @@ def run_models() -> None:
         report(name, "fwd", max(errors), rules=rules, graphs=graphs, fired=fired)
 
 
+def run_quantized() -> None:
+    """Run the quantized network on the device: its bytes are those of the processor."""
+    import relaxc
+    from tests.cuda.ptxas import SM_80_OPTIONS
+    from tests.cuda.quantized_models import IMAGE, quantized_network
+
+    model = quantized_network()
+    emulated = relaxc.compile(model, target=SM_80_OPTIONS)
+    x = np.random.default_rng(SEED).integers(0, 256, IMAGE).astype("uint8")
+    want, got = np.asarray(relaxc.compile(model)(x)), np.asarray(emulated(x))
+    kernels = [(kernel["rule"], kernel["calls"]) for kernel in emulated.report.kernels]
+    report(
+        "quantized", "fwd", error(got, want.astype("float64")), kernels=kernels,
+        distinct=len(np.unique(want)),
+    )  # fmt: skip
+
+
 def graph_launches() -> int:
     """Return how many CUDA graphs this process has launched."""
     return int(ctypes.CDLL(RUNTIME).emulator_graph_launches())
@@ -152,3 +169,4 @@ if __name__ == "__main__":
     del os.environ["EMULATOR_CHECKED"]  # a whole model is slow to check
     os.environ["EMULATOR_ORDER"] = "fwd"
     run_models()
+    run_quantized()

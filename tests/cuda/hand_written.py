@@ -69,7 +69,7 @@ extern "C" __global__ void $name(const float* __restrict__ x, float* __restrict_
 
 # c[16][8] = a[16][k] b[8][k]^T, the fragments loaded by hand.
 _MULTIPLY = Template("""
-extern "C" __global__ void $name(const $element* a, const $element* b, $sum* c) {
+extern "C" __global__ void $name(const $element* a, const $other* b, $sum* c) {
   const uint32_t* left = (const uint32_t*)a;
   const uint32_t* right = (const uint32_t*)b;
   const int words = $depth * sizeof($element) / 4, g = threadIdx.x / 4, t = threadIdx.x % 4;
@@ -83,6 +83,19 @@ extern "C" __global__ void $name(const $element* a, const $element* b, $sum* c) 
       : "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]), "r"(q[0]), "r"(q[1]),
         "$kind"(d[0]), "$kind"(d[1]), "$kind"(d[2]), "$kind"(d[3]));
   for (int i = 0; i < 4; ++i) c[(g + i / 2 * 8) * 8 + t * 2 + i % 2] = d[i];
+}
+""")
+
+# Each thread's four bytes of a by those of b, added to c.
+_DOT = Template("""
+extern "C" __global__ void $name(const uint32_t* a, const uint32_t* b, int* c) {
+  uint32_t p[4];
+  int sum;
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+      : "=r"(p[0]), "=r"(p[1]), "=r"(p[2]), "=r"(p[3]) : "l"(&a[threadIdx.x / 4 * 4]));
+  asm volatile("dp4a.$types %0, %1, %2, %3;"
+      : "=r"(sum) : "r"(p[threadIdx.x % 4]), "r"(b[threadIdx.x]), "r"(c[threadIdx.x]));
+  c[threadIdx.x] = sum;
 }
 """)
 
@@ -143,13 +156,15 @@ _BARRIER = "__syncthreads();"
 _WHOLE = {"wait": "wait_but_one();", "before_reading": _BARRIER, "before_refilling": _BARRIER}
 
 
-def _multiply(name: str, element: str, depth: int, types: str, sum_type: str = "float") -> str:
-    kind = "r" if sum_type == "int" else "f"
+def _multiply(name: str, element: str, depth: int, types: str, other: str = "") -> str:
+    sum_type, kind = ("int", "r") if types.startswith("s32") else ("float", "f")
     return _MULTIPLY.substitute(
-        name=name, element=element, depth=depth, types=types, sum=sum_type, kind=kind
-    )
+        name=name, element=element, other=other or element, depth=depth, types=types, sum=sum_type,
+        kind=kind,
+    )  # fmt: skip
 
 
+DOT_TYPES = (("s32", "s32"), ("u32", "u32"), ("u32", "s32"))
 SOURCE = "".join(
     [
         HELPERS,
@@ -164,7 +179,10 @@ SOURCE = "".join(
         _multiply("multiply_f16", "half", 16, "f32.f16.f16.f32"),
         _multiply("multiply_bf16", "nv_bfloat16", 16, "f32.bf16.bf16.f32"),
         _multiply("multiply_tf32", "float", 8, "f32.tf32.tf32.f32"),
-        _multiply("multiply_s8", "signed char", 32, "s32.s8.s8.s32", "int"),
+        _multiply("multiply_s8", "signed char", 32, "s32.s8.s8.s32"),
+        _multiply("multiply_u8", "unsigned char", 32, "s32.u8.u8.s32"),
+        _multiply("multiply_u8_s8", "unsigned char", 32, "s32.u8.s8.s32", "signed char"),
+        *(_DOT.substitute(name=f"dot_{a}_{b}", types=f"{a}.{b}") for a, b in DOT_TYPES),
         _OTHERS,
     ]
 )

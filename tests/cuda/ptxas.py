@@ -18,6 +18,8 @@ import tvm_ffi
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
+from tir_schedules.gpu import Gpu
+
 SM_80_OPTIONS = {
     "kind": "cuda",
     "arch": "sm_80",
@@ -36,6 +38,18 @@ class KernelUsage:
     stack: int
     spills: int  # stores and loads
     shared: int  # static shared memory
+
+    def resident_warps(self, threads: int, arch: str = "sm_80", dynamic: int = 0) -> int:
+        """Return how many warps of the kernel a multiprocessor holds at a time: its occupancy.
+
+        Args:
+            threads: Of a block.
+            arch: Of the GPU, whose multiprocessors hold 48 or 64 warps.
+            dynamic: Bytes of dynamic shared memory of a block.
+        """
+        gpu = Gpu.from_arch(arch)
+        together = gpu.blocks_together(threads, self.registers, self.shared + dynamic)
+        return together * threads // 32
 
 
 def find_tool(name: str) -> str | None:

@@ -59,6 +59,15 @@ def test_what_kernels_keep_between_them_lies_in_the_arena(runs: list[dict[str, A
     assert "hand_over_workspaces" not in fired["residual_block"]
 
 
+def test_a_quantized_network_gives_the_bytes_of_the_processor(runs: list[dict[str, Any]]) -> None:
+    """Each product is one kernel with what follows it; only the image and the rows are moved."""
+    (found,) = (r for r in runs if r["name"] == "quantized")
+    assert found["error"] == 0
+    assert found["distinct"] > 50
+    products = [calls for rule, calls in found["kernels"] if rule in ("byte_matmul", "byte_rows")]
+    assert sum(products) == 3
+
+
 def test_the_second_run_of_a_model_launches_graphs(runs: list[dict[str, Any]]) -> None:
     """BERT: the kernels between those that read the input, and those behind them."""
     graphs = {r["name"]: r["graphs"] for r in runs if r["name"] in MODELS}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.cuda.emulator.launch import Fault, Grid, Traffic, launch
-from tests.cuda.hand_written import SOURCE
+from tests.cuda.hand_written import DOT_TYPES, SOURCE
 
 TWO_WARPS = Grid([1], [64])
 RANDOM = np.random.default_rng(0)
@@ -88,21 +88,45 @@ def test_a_vector_is_one_access() -> None:
         ("multiply_bf16", ml_dtypes.bfloat16, 16),
         ("multiply_tf32", np.float32, 8),
         ("multiply_s8", np.int8, 32),
+        ("multiply_u8", np.uint8, 32),
     ],
 )
 def test_matrix_instructions(kernel: str, dtype: type, depth: int) -> None:
     """The layouts are those of the PTX manual: a[g][k], b[g][k] by groups of four lanes."""
     a, b = (RANDOM.standard_normal((rows, depth)) * 30 for rows in (16, 8))
+    a, b = (np.abs(x) if dtype == np.uint8 else x for x in (a, b))
     a, b = a.astype(dtype), b.astype(dtype)
     if dtype == np.float32:  # tf32 keeps ten bits of the mantissa
         a, b = ((x.view("uint32") & 0xFFFFE000).view("float32") for x in (a, b))
-    c = np.zeros((16, 8), "int32" if dtype == np.int8 else "float32")
+    c = np.zeros((16, 8), "int32" if depth == 32 else "float32")
     raw = [x.view("uint16") if dtype == ml_dtypes.bfloat16 else x for x in (a, b)]
     arguments = dict(zip("abc", [*raw, c], strict=True))
     traffic = launch(SOURCE, kernel, Grid([1], [32]), arguments, checked=True)
     want = a.astype("float64") @ b.astype("float64").T
     np.testing.assert_allclose(c, want, rtol=1e-5, atol=1e-3)
     assert traffic.matrix_instructions == 1
+
+
+def test_bytes_with_and_without_a_sign_multiply() -> None:
+    a, b = (RANDOM.integers(low, low + 256, (n, 32)) for low, n in ((0, 16), (-128, 8)))
+    c = np.zeros((16, 8), "int32")
+    given = {"a": a.astype("uint8"), "b": b.astype("int8"), "c": c}
+    launch(SOURCE, "multiply_u8_s8", Grid([1], [32]), given, checked=True)
+    np.testing.assert_array_equal(c, a @ b.T)
+
+
+@pytest.mark.parametrize("types", DOT_TYPES)
+def test_dot_products_of_four_bytes(types: tuple[str, str]) -> None:
+    """Bytes are signed or not as the instruction says; the sum wraps around."""
+    dtypes = ["uint8" if kind == "u32" else "int8" for kind in types]
+    a, b = (RANDOM.integers(0, 256, (32, 4)).astype("uint8").view(dtype) for dtype in dtypes)
+    c = RANDOM.integers(-(2**31), 2**31, 32).astype("int32")
+    c[0], a[0], b[0] = 2**31 - 1, 1, 1
+    want = (a.astype("int64") * b).sum(1) + c
+    given = {"a": a, "b": b, "c": c}
+    traffic = launch(SOURCE, f"dot_{'_'.join(types)}", Grid([1], [32]), given, checked=True)
+    np.testing.assert_array_equal(c, want.astype("uint32").astype("int32"))
+    assert traffic.global_read_bytes == 3 * 128
 
 
 def test_a_matrix_instruction_needs_the_whole_warp() -> None:

@@ -162,6 +162,7 @@ def test_tiles_do_not_spill(arch: str, nvcc: str) -> None:
         tile = tiles[name.removesuffix("_kernel")]
         assert used.spills == used.stack == 0, tile
         assert used.registers <= min(tile.registers, 65536 // tile.threads, 255), tile
+        assert used.resident_warps(tile.threads, arch, tile.shared_bytes) >= 8, tile
 
 
 def test_the_machine_code_is_what_was_meant(nvcc: str, nvdisasm: str) -> None:

@@ -66,6 +66,8 @@ def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
     block, plan = find_contraction(sch)
     tile = _tile(plan)
     result = as_matrix_product(sch, block, plan).result
+    # TVM has no code for a byte repeated in a vector.
+    bytes_read = any(str(r.source.dtype) in ("int8", "uint8") for r in sch.get(block).reads)
     batch = [1] * bool(plan.batch)
     sch.pad_einsum(block, [*batch, tile.rows(), tile.columns(), _STEPS])
     shared = [sch.cache_read(block, at, "shared") for at in (0, 1)]
@@ -89,7 +91,7 @@ def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule:
     for operand in shared:
         _stage(sch, operand, step, (tile.row_threads, tile.column_threads))
     sch.unroll(row)
-    if tile.column_registers in (2, 4):
+    if tile.column_registers in (2, 4) and not bytes_read:
         sch.vectorize(column)
     sch.decompose_reduction(block, step)
     for name in [name_of(sch, b) for b in leaf_blocks(sch) if not is_bound(sch, b)]:

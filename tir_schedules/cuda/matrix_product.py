@@ -32,6 +32,7 @@ from tir_schedules.cuda.threads import name_of
 from tir_schedules.rule import Decline
 
 Groups = tuple[tuple[int, ...], ...]
+_SUMS = ("float32", "int32")  # what products are added up in
 
 
 @dataclass(frozen=True)
@@ -129,10 +130,10 @@ def _fusible(axes: list[int], sizes: tuple[int | None, ...]) -> tuple[int, ...]:
 
 
 def _sums_products(stmt: Any) -> bool:
-    """Tell whether the block is `C += A * B`, casts aside, for float32 accumulators."""
+    """Tell whether the block is `C += A * B`, casts aside, for accumulators in `_SUMS`."""
     body = stmt.body
     value = getattr(body, "value", None)
-    if not isinstance(value, tirx.Add) or str(stmt.writes[0].source.dtype) != "float32":
+    if not isinstance(value, tirx.Add) or str(stmt.writes[0].source.dtype) not in _SUMS:
         return False
     product = value.b if isinstance(value.a, TensorLoad) else value.a
     while isinstance(product, tirx.Cast):

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
+import tvm
 from tvm import tirx
 from tvm.tirx import Expr, PrimFunc
 from tvm.tirx.script import builder as T
@@ -41,6 +42,8 @@ def match_tiled(
 ) -> tuple[Product, Tile]:
     """Return the product that a function computes, and the tile that suits it best.
 
+    As for `match_product`.
+
     Raises:
         Decline: If it computes something else, or the GPU has no asynchronous copies.
     """
@@ -56,6 +59,8 @@ def match_tiled(
 def match_product(func: PrimFunc, dtypes: Collection[str], most_rows: int | None = None) -> Product:
     """Return the product that a function computes, of operands of one of `dtypes`.
 
+    Both are of one type, but for bytes, which may have a sign or not.
+
     Raises:
         Decline: If it computes something else, or has more than `most_rows` or any number of them.
     """
@@ -67,7 +72,8 @@ def match_product(func: PrimFunc, dtypes: Collection[str], most_rows: int | None
         if str(read.source.dtype) not in dtypes:
             raise Decline(f"multiplies {read.source.dtype}, not {' or '.join(dtypes)}")
     product = read_product(sch, block, plan)
-    if product.left.dtype != product.right.dtype:
+    sizes = {tvm.DataType(side.dtype).itemsize for side in (product.left, product.right)}
+    if product.left.dtype != product.right.dtype and sizes != {1}:
         raise Decline(f"multiplies {product.left.dtype} by {product.right.dtype}")
     if product.batches() > _MOST_BATCHES:
         raise Decline("the grid has no room for so many products")

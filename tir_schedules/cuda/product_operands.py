@@ -204,7 +204,12 @@ def _stores(sch: s_tir.Schedule, product: MatrixProduct, plan: Contraction) -> A
 
 def flat_position(load: TensorLoad) -> Expr:
     """Return the position of an element in its tensor."""
+    return flat_index(load.indices, load.source.shape)
+
+
+def flat_index(indices: Sequence[Expr], shape: Sequence[Expr]) -> Expr:
+    """Return the position of the element at some indices of a tensor of a shape."""
     position: Expr = tirx.IntImm("int64", 0)
-    for index, size in zip(load.indices, load.source.shape, strict=True):
+    for index, size in zip(indices, shape, strict=True):
         position = position * size + index
     return position

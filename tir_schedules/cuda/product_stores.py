@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import tvm
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tir_schedules.blocks import constant
+from tir_schedules.cuda.product_operands import flat_index
+from tir_schedules.cuda.written_kernel import cast, word_of_bytes
 
 VECTOR = 4
 
@@ -37,6 +40,8 @@ def store_sums(
     def store() -> None:
         if count == 1:
             return _store_one(kernel, row, column, total(0))
+        if whole and count == VECTOR and _makes_words(product):
+            return _store_word(kernel, row, column, total)
         if whole:
             with T.vectorized(0, count) as at:
                 return _store_one(kernel, row, column + at, total(at))
@@ -52,8 +57,38 @@ def store_sums(
     return None
 
 
+def _makes_words(product: Any) -> bool:
+    """Tell whether four neighbours are bytes that lie side by side from a multiple of 4 on."""
+    batch, row, group = (tirx.Var(name, "int64") for name in "byg")
+    zero = tirx.const(0, product.dtype)
+    stores = [product.stores(batch, row, group * VECTOR + at, zero) for at in range(VECTOR)]
+    if str(stores[0][0].dtype) not in ("int8", "uint8"):
+        return False
+    analyzer = tvm.sym.Analyzer()
+    for var in (batch, row, group):
+        analyzer.bind(var, tvm.ir.Range(0, 1 << 24))
+    first, *others = [flat_index(indices, buffer.shape) for buffer, indices, _ in stores]
+    return analyzer.can_prove_equal(tirx.floormod(first, VECTOR), 0) and all(
+        analyzer.can_prove_equal(other - first, at) for at, other in enumerate(others, 1)
+    )
+
+
+def _store_word(kernel: Any, row: Any, column: Any, total: Callable[[Any], Any]) -> None:
+    """Store four bytes as one word: rounding, as they mostly end with, is no vector operation."""
+    product = kernel.product
+    values = T.alloc_buffer((VECTOR,), "int32", scope="local")
+    places = []
+    for at in range(VECTOR):
+        value = cast(total(at), product.dtype)
+        buffer, indices, stored = product.stores(kernel.batch, row, column + at, value)
+        T.buffer_store(values, cast(stored, "int32"), [at])
+        places.append(buffer.ptr_to(indices))
+    word = word_of_bytes([values[at] for at in range(VECTOR)])
+    T.evaluate(T.ptx["st.global.u32"](places[0], word))
+
+
 def _store_one(kernel: Any, row: Any, column: Any, total: Any) -> None:
     product = kernel.product
-    value = total if product.dtype == "float32" else tirx.Cast(product.dtype, total)
+    value = cast(total, product.dtype)
     buffer, indices, stored = product.stores(kernel.batch, row, column, value)
     T.buffer_store(buffer, stored, indices)

@@ -20,14 +20,14 @@ from tvm.tirx.script import builder as T
 from tir_schedules.blocks import constant, inline_spatial, new_schedule
 from tir_schedules.cuda.row_plan import Combine, RowPlan, RowStep, read_rows
 from tir_schedules.cuda.threads import VECTOR, WARP
-from tir_schedules.cuda.warp_shuffle import shuffled
+from tir_schedules.cuda.warp_shuffle import combine_lanes
 from tir_schedules.cuda.written_kernel import cast, write_kernel
 from tir_schedules.loads import loads_in
 from tir_schedules.machine import Machine
 from tir_schedules.rule import Decline, Rule
 from tir_schedules.variables import substitute, uses
 
-_RECOMPUTE = 40  # operations a point that cost less than registers for their results
+RECOMPUTE = 40  # operations a point that cost less than registers for their results
 _LANE_ELEMENTS = 32  # of one row, that a lane keeps
 _KEPT = 96  # elements that a lane keeps of all tensors
 _SHORT_ROW = 64
@@ -36,8 +36,10 @@ _BLOCK_WARPS = 4
 
 def _apply(func: PrimFunc, machine: Machine) -> PrimFunc:
     sch = new_schedule(func)
-    inline_spatial(sch, recompute_limit=_RECOMPUTE)
+    inline_spatial(sch, recompute_limit=RECOMPUTE)
     plan = read_rows(sch)
+    if plan.columns:
+        raise Decline("its rows are columns in memory")
     if plan.width < _SHORT_ROW and sum(s.combine is not None for s in plan.steps) == 1:
         raise Decline("its rows are short")
     warps = 1
@@ -45,7 +47,7 @@ def _apply(func: PrimFunc, machine: Machine) -> PrimFunc:
         warps *= 2
     if warps > 32:
         raise Decline("a row does not fit in the registers of a block")
-    return write_kernel(func, _RowKernel(plan, warps).emit)
+    return write_kernel(func, RowKernel(plan, warps).emit)
 
 
 @dataclass(frozen=True)
@@ -56,20 +58,31 @@ class _Cached:
     registers: Any
 
 
-class _RowKernel:
+class RowKernel:
+    """Emits the kernel of a function over rows, whose elements belong to the lanes of warps."""
+
     def __init__(self, plan: RowPlan, warps: int) -> None:
         self.plan, self.warps = plan, warps
         self.rows_of_block = _BLOCK_WARPS if warps == 1 else 1
         self.kept = _loads_of_reductions(plan)
-        # Four, of 16-bit floats too: TVM's code for vectors of eight float32 does not compile.
-        self.vector = VECTOR if plan.width % VECTOR == 0 else 1
-        self.units = plan.width // self.vector
-        self.trips = -(-self.units // (warps * WARP))
-        if self.trips * self.vector * len(self.kept) > _KEPT:
-            raise Decline("its rows do not fit in registers")
+        self.cut()
         self.totals: list[tuple[Any, Expr]] = []
 
+    def cut(self) -> None:
+        """Divide a row into vectors, and those among the lanes.
+
+        Raises:
+            Decline: If a lane has no registers for them.
+        """
+        # Four, of 16-bit floats too: TVM's code for vectors of eight float32 does not compile.
+        self.vector = VECTOR if self.plan.width % VECTOR == 0 else 1
+        self.units = self.plan.width // self.vector
+        self.trips = -(-self.units // (self.warps * WARP))
+        if self.trips * self.vector * len(self.kept) > _KEPT:
+            raise Decline("its rows do not fit in registers")
+
     def emit(self) -> None:
+        """Emit the kernel."""
         rows = self.plan.rows
         blocks = tirx.ceildiv(rows, self.rows_of_block)
         threads = self.warps * self.rows_of_block * WARP
@@ -84,12 +97,13 @@ class _RowKernel:
             height = constant(rows)
             whole = height is not None and height % self.rows_of_block == 0
             if whole or self.rows_of_block == 1:
-                return self._emit_row()
+                return self.emit_row()
             with T.If(self.row < rows), T.Then():
-                self._emit_row()
+                self.emit_row()
             return None
 
-    def _emit_row(self) -> None:
+    def emit_row(self) -> None:
+        """Emit the steps of a thread's row."""
         self.cached = [self._load_once(load) for load in self.kept]
         for step in self.plan.steps:
             if step.combine is not None:
@@ -123,11 +137,14 @@ class _RowKernel:
     def _placed(self, value: Expr, trip: Any, lane_place: Any) -> Expr:
         mapping = {self.plan.y: tirx.Cast("int64", self.row)}
         if trip is not None:
-            unit = trip * (self.warps * WARP) + self.place
-            mapping[self.plan.x] = tirx.Cast("int64", unit * self.vector + lane_place)
+            mapping[self.plan.x] = tirx.Cast("int64", self.place_in_row(trip, lane_place))
         return substitute(value, mapping)
 
-    def _each_unit(self, emit: Any) -> None:
+    def place_in_row(self, trip: Any, lane_place: Any) -> Expr:
+        """Return where in its row an element of a lane's vector is."""
+        return (trip * (self.warps * WARP) + self.place) * self.vector + lane_place
+
+    def each_unit(self, emit: Any) -> None:
         """Emit what is done for each of a lane's vectors that lie in the row."""
         for trip in range(self.trips):
             if (trip + 1) * self.warps * WARP <= self.units:
@@ -151,7 +168,7 @@ class _RowKernel:
             value = self._placed(load, trip, at)
             T.buffer_store(registers, value, [trip * self.vector + at])
 
-        self._each_unit(lambda trip: self._each_element(fill, trip))
+        self.each_unit(lambda trip: self._each_element(fill, trip))
         return _Cached(load, registers)
 
     def _reduce(self, step: RowStep) -> None:
@@ -168,19 +185,19 @@ class _RowKernel:
                 value = cast(self._at(step.value, trip, at), inner)
                 T.buffer_store(total, combine(total[0], value), [0])
 
-        self._each_unit(take)
-        for distance in (16, 8, 4, 2, 1):
-            other = shuffled(total[0], distance, inner)
-            T.buffer_store(total, combine(total[0], other), [0])
-        if self.warps > 1:
-            self._combine_warps(combine, total, inner)
+        self.each_unit(take)
+        self.combine_threads(combine, total)
         result = cast(total[0], dtype)
         self.totals.append((step.buffer, result))
         if step.stored:
             self._store_of_row(step, result)
 
-    def _combine_warps(self, combine: Combine, total: Any, dtype: str) -> None:
-        shared = T.alloc_buffer((self.warps,), dtype, scope="shared")
+    def combine_threads(self, combine: Combine, total: Any) -> None:
+        """Combine what the threads of a row have found; each gets the whole."""
+        combine_lanes(total, 0, combine)
+        if self.warps == 1:
+            return
+        shared = T.alloc_buffer((self.warps,), str(total.dtype), scope="shared")
         with T.If(self.lane == 0), T.Then():
             T.buffer_store(shared, total[0], [self.warp])
         T.evaluate(T.tvm_storage_sync("shared"))
@@ -193,11 +210,15 @@ class _RowKernel:
             indices = [self._placed(index, trip, at) for index in step.indices]
             T.buffer_store(step.buffer, self._at(step.value, trip, at), indices)
 
-        self._each_unit(lambda trip: self._each_element(store, trip))
+        self.each_unit(lambda trip: self._each_element(store, trip))
+
+    def speaks(self) -> Expr:
+        """Return whether a thread stores the results of its row."""
+        return self.place == 0
 
     def _store_of_row(self, step: RowStep, value: Expr) -> None:
         indices = [self._placed(index, None, None) for index in step.indices]
-        with T.If(self.place == 0), T.Then():
+        with T.If(self.speaks()), T.Then():
             T.buffer_store(step.buffer, value, indices)
 
 

@@ -1,7 +1,8 @@
 """Functions over rows: reductions of each row, and maps that read the row and its reductions.
 
-Softmax, norms and sums over trailing axes have this form. A row is numbered `y`, a place in it
-`x`; every block's axes are those of the row followed by those within it, size-1 axes aside.
+Softmax, norms and sums over some axes have this form. A row is numbered `y`, a place in it `x`. A
+reduction's axes are those that number the row, then those within it; a map's are in any order: it
+reads the reductions at those that number the row. Size-1 axes are left out.
 """
 
 from __future__ import annotations
@@ -49,13 +50,17 @@ class RowStep:
 
 @dataclass(frozen=True)
 class RowPlan:
-    """The steps of a function over rows, in order, and the variables they are in terms of."""
+    """The steps of a function over rows, in order, and the variables they are in terms of.
+
+    `columns` tells that neighbours in memory are places of different rows.
+    """
 
     y: tirx.Var
     x: tirx.Var
     rows: Expr
     width: int
     steps: list[RowStep]
+    columns: bool
 
 
 def read_rows(sch: s_tir.Schedule) -> RowPlan:
@@ -71,12 +76,28 @@ def read_rows(sch: s_tir.Schedule) -> RowPlan:
     if any(not is_spatial(sch, b) and b not in reductions for b in blocks):
         raise Decline("has a block that is neither a map nor a reduction")
     shape = _Shape(sch, reductions[0])
-    steps = [_step(sch, block, shape) for block in blocks]
-    for at, step in enumerate(steps):
+    steps: list[RowStep] = []
+    for block in blocks:
+        step = _step(sch, block, shape, [made.buffer for made in steps])
         if not step.stored and step.combine is None:
             raise Decline("keeps a row of intermediate results")
-        _check_reads(step, steps[:at], shape)
-    return RowPlan(shape.y, shape.x, shape.rows, shape.width, steps)
+        _check_reads(step, steps, shape)
+        steps.append(step)
+    columns = any(_reads_columns(sch, block) for block in reductions)
+    return RowPlan(shape.y, shape.x, shape.rows, shape.width, steps, columns)
+
+
+def _reads_columns(sch: s_tir.Schedule, reduction: SBlockRV) -> bool:
+    """Tell whether the last index that a reduction reads a tensor at numbers its rows."""
+    stmt = sch.get(reduction)
+    axes = {axis.var: int(axis.iter_type) for axis in stmt.iter_vars}
+    reads = [region for region in stmt.reads if not region.source.same_as(stmt.writes[0].source)]
+    widest = max(reads, key=lambda region: len(region.region), default=None)
+    if widest is None:
+        return False
+    dims = zip(widest.region, widest.source.shape, strict=True)
+    long = [rng.min for rng, size in dims if constant(size) != 1]
+    return bool(long) and axes.get(long[-1]) == IterVar.DataPar
 
 
 class _Shape:
@@ -99,13 +120,22 @@ class _Shape:
         self.of_row = unravel(self.y, self.kept)
         self.within = unravel(self.x, self.reduced)
 
-    def places(self, axes: Sequence[Any]) -> tuple[dict[tirx.Var, Expr], bool]:
+    def places(
+        self, axes: Sequence[Any], numbering: Sequence[Expr] = ()
+    ) -> tuple[dict[tirx.Var, Expr], bool]:
         """Return where each axis of a block is in terms of y and x, and whether x is among them.
+
+        Args:
+            axes: Of the block.
+            numbering: The variables of those that number the row; none where they come first.
 
         Raises:
             Decline: If the axes are not those of a row.
         """
         long = [axis for axis in axes if constant(axis.dom.extent) != 1]
+        if numbering:
+            first = [axis for var in numbering for axis in long if axis.var.same_as(var)]
+            long = [*first, *(axis for axis in long if axis not in first)]
         wanted = [*self.kept, *self.reduced]
         across = len(long) == len(wanted)
         wanted = wanted if across else self.kept
@@ -117,7 +147,9 @@ class _Shape:
             raise Decline("a block is not over the rows of the first reduction")
         values = iter([*self.of_row, *self.within])
         zero = tirx.IntImm("int64", 0)
-        return {axis.var: next(values) if axis in long else zero for axis in axes}, across
+        places = {axis.var: zero for axis in axes}
+        places.update({axis.var: next(values) for axis in long})
+        return places, across
 
 
 def _long(axes: Any) -> list[Expr]:
@@ -133,15 +165,18 @@ def unravel(index: Expr, extents: Sequence[Expr]) -> list[Expr]:
     return found
 
 
-def _step(sch: s_tir.Schedule, block: SBlockRV, shape: _Shape) -> RowStep:
+def _step(sch: s_tir.Schedule, block: SBlockRV, shape: _Shape, made: Sequence[tirx.Var]) -> RowStep:
     stmt = sch.get(block)
     store = stmt.body
     if not isinstance(store, tirx.BufferStore):
         raise Decline("a block stores several values")
     axes = list(stmt.iter_vars)
+    numbering: list[Expr] = []
     if is_reduction(sch, block):  # results first, whatever the order of its axes
         axes.sort(key=lambda axis: int(axis.iter_type) != IterVar.DataPar)
-    mapping, across = shape.places(axes)
+    else:
+        numbering = _numbering(store.value, axes, made)
+    mapping, across = shape.places(axes, numbering)
     if is_reduction(sch, block) and not across:
         raise Decline("a reduction is over other axes")
     indices = [substitute(index, mapping) for index in store.indices]
@@ -153,6 +188,15 @@ def _step(sch: s_tir.Schedule, block: SBlockRV, shape: _Shape) -> RowStep:
     first = stmt.init.value
     value = substitute(value, mapping)
     return RowStep(store.buffer, indices, value, True, stored, first, combine)
+
+
+def _numbering(value: Expr, axes: Sequence[Any], made: Sequence[tirx.Var]) -> list[Expr]:
+    """Return the axes at which a map reads what reductions made, none where it reads nothing."""
+    own = [axis.var for axis in axes if constant(axis.dom.extent) != 1]
+    for load in loads_in(value):
+        if any(load.source.same_as(buffer) for buffer in made):
+            return [index for index in load.indices if any(index.same_as(var) for var in own)]
+    return []
 
 
 def combination(store: tirx.BufferStore) -> tuple[Combine, Expr]:

@@ -19,9 +19,11 @@ from tvm.tirx import Expr
 from tvm.tirx.script import builder as T
 
 from tir_schedules.cuda.product_operands import Operand
+from tir_schedules.cuda.written_kernel import cast, word_of_bytes
 
 CHUNK_BYTES = 16
 BANK_BYTES = 128  # of all banks together
+_PAIRS = {"float16": "f16x2", "bfloat16": "bf16x2"}
 
 
 def swizzled(
@@ -86,6 +88,11 @@ class SharedTile:
         return next((n for n in counts if self.operand.contiguous(self.along_steps, n)), 0)
 
     @property
+    def _wide(self) -> str:
+        """The type in which elements that are loaded one by one wait to be packed."""
+        return "int32" if self.operand.dtype in ("int8", "uint8") else "float32"
+
+    @property
     def are_neighbours(self) -> bool:
         """Whether neighbours in the tile are neighbours in the tensor, wherever they begin."""
         return self.operand.contiguous(self.along_steps, self.chunk, aligned=False)
@@ -136,7 +143,7 @@ class SharedTile:
                 fetch(at)
             return
         # Not unrolled: there are many, and each has an address of its own.
-        values = None if self.piece else T.alloc_buffer((unit,), "float32", scope="local")
+        values = None if self.piece else T.alloc_buffer((unit,), self._wide, scope="local")
         with T.serial(0, trips, unroll=False) as at:
             fetch(at, values)
 
@@ -155,11 +162,11 @@ class SharedTile:
             )
 
     def _load_elements(self, values: Any, elements: Sequence[tuple[Expr, Expr | None]]) -> None:
-        """Emit the loads of a chunk's elements, in float32."""
+        """Emit the loads of a chunk's elements, in float32 or, of integers, in int32."""
         for number, (load, condition) in enumerate(elements):
-            value = tirx.Cast("float32", load) if load.ty.dtype != "float32" else load
+            value = cast(load, self._wide)
             if condition is not None:
-                value = tirx.if_then_else(condition, value, tirx.const(0, "float32"))
+                value = tirx.if_then_else(condition, value, tirx.const(0, self._wide))
             T.buffer_store(values, value, [number])
 
     def _locate(
@@ -179,23 +186,34 @@ class SharedTile:
     def _places(
         self, where: tuple[Expr, Expr, Expr], number: Expr, unit: int
     ) -> tuple[Expr, Expr, list[tuple[Expr, Expr]]]:
-        """Return a unit's row and first column, and the outer index and step of each element."""
-        units = (self.depth if self.along_steps else self.outer) // unit
-        row, column = tirx.floordiv(number, units), tirx.floormod(number, units) * unit
+        """Return a unit's row and first column, and the outer index and step of each element.
+
+        Threads take a row one after the other; where its elements are apart in memory, a column.
+        """
+        rows, columns = (self.outer, self.depth) if self.along_steps else (self.depth, self.outer)
+        units = columns // unit
+        if self.piece or self.are_neighbours:
+            row, column = tirx.floordiv(number, units), tirx.floormod(number, units) * unit
+        else:
+            row, column = tirx.floormod(number, rows), tirx.floordiv(number, rows) * unit
         along = [column + at for at in range(unit)]
         pairs = [(row, at) if self.along_steps else (at, row) for at in along]
         return row, column, [(where[1] + outer, where[2] + step) for outer, step in pairs]
 
     def _store_chunk(self, values: Any, address: Expr) -> None:
-        """Emit the store of a chunk whose elements are given in float32."""
+        """Emit the store of a chunk whose elements are given as `_load_elements` loads them."""
         if self.operand.dtype == "float32":
             T.evaluate(T.ptx["st.shared.v4.f32"](address, *(values[at] for at in range(4))))
             return
-        kind = {"float16": "f16x2", "bfloat16": "bf16x2"}[self.operand.dtype]
         words = T.alloc_buffer((4,), "uint32", scope="local")
         for at in range(4):
-            pack = T.ptx[f"cvt.rn.{kind}.f32"]
-            T.evaluate(pack(words[at], values[2 * at + 1], values[2 * at]))
+            if self._wide == "int32":
+                T.buffer_store(
+                    words, word_of_bytes([values[4 * at + place] for place in range(4)]), [at]
+                )
+            else:
+                pack = T.ptx[f"cvt.rn.{_PAIRS[self.operand.dtype]}.f32"]
+                T.evaluate(pack(words[at], values[2 * at + 1], values[2 * at]))
         T.evaluate(T.ptx["st.shared.v4.u32"](address, *(words[at] for at in range(4))))
 
     def fragment(
@@ -203,7 +221,8 @@ class SharedTile:
     ) -> tuple[str, Expr]:
         """Return the `ldmatrix` that loads 16 outer indices by 16 steps, and a lane's address.
 
-        Of float32 it loads 8 steps, a register each; these must lie side by side.
+        Of float32 it loads 8 steps, a register each, of bytes 32, a register for four of them;
+        these must lie side by side.
 
         The four 8 x 8 matrices come in the order (0, 0), (1, 0), (0, 1), (1, 1) of outer and step
         blocks where `outer_first`, as the left operand of `mma` wants them, else transposed.

@@ -19,13 +19,17 @@ from tir_schedules.cuda.shared_tile import swizzled
 
 _SLOT = 8  # sums of one row that an `mma` makes: 32 bytes, a quarter of the banks
 
+# How sums are stored and loaded, and as what: `mma` of integers takes them for unsigned.
+_KINDS = {"float32": ("f32", "f32", "float32"), "uint32": ("u32", "s32", "int32")}
+
 
 def store_fragments(kernel: Any) -> None:
     """Emit the epilogue of a `TensorCoreProduct` whose sums are complete."""
     tile, lane = kernel.tile, kernel.lane
     slots = tile.warp_columns // _SLOT
     base = kernel.warp * (16 * tile.warp_columns * 4)
-    values = T.alloc_buffer((VECTOR,), "float32", scope="local")
+    stored, loaded, dtype = _KINDS[str(kernel.sums.dtype)]
+    values = T.alloc_buffer((VECTOR,), dtype, scope="local")
 
     def address(row: Any, slot: Any, within: Any) -> Any:
         place = swizzled(row, slot, slots, _SLOT * 4) * _SLOT + within
@@ -38,14 +42,14 @@ def store_fragments(kernel: Any) -> None:
                 row = tirx.floordiv(lane, 4) + half * 8
                 pair = [kernel.sums[first + half * 2 + at] for at in range(2)]
                 where = address(row, slot, tirx.floormod(lane, 4) * 2)
-                T.evaluate(T.ptx["st.shared.v2.f32"](where, *pair))
+                T.evaluate(T.ptx[f"st.shared.v2.{stored}"](where, *pair))
         T.evaluate(T.cuda.warp_sync())
         for at in range(16 * tile.warp_columns // VECTOR // 32):
             number = lane + at * 32
             row = tirx.floordiv(number, tile.warp_columns // VECTOR)
             column = tirx.floormod(number, tile.warp_columns // VECTOR) * VECTOR
             where = address(row, tirx.floordiv(column, _SLOT), tirx.floormod(column, _SLOT))
-            T.evaluate(T.ptx["ld.shared.v4.f32"](*(values[i] for i in range(VECTOR)), where))
+            T.evaluate(T.ptx[f"ld.shared.v4.{loaded}"](*(values[i] for i in range(VECTOR)), where))
             row = kernel.within[0] + band * 16 + row
             store_sums(kernel, values.__getitem__, row, kernel.within[1] + column)
         T.evaluate(T.cuda.warp_sync())

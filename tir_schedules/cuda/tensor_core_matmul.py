@@ -31,12 +31,16 @@ class TensorCoreProduct(PipelinedProduct):
     """A product whose warps multiply 16 x 8 by `steps` at a time, those of 32 bytes."""
 
     steps = 16
+    sum_type = "float32"
 
     def __init__(self, product: Product, tile: Tile) -> None:
         super().__init__(product, tile)
+        self._multiply = T.ptx[self.instruction()]
+
+    def instruction(self) -> str:
+        """Return the name of the `mma` that multiplies fragments."""
         kind = self.kind()
-        name = f"mma.sync.aligned.m16n8k{self.steps}.row.col.f32.{kind}.{kind}.f32"
-        self._multiply = T.ptx[name]
+        return f"mma.sync.aligned.m16n8k{self.steps}.row.col.f32.{kind}.{kind}.f32"
 
     def kind(self) -> str:
         """Return how `mma` calls the type of the operands."""
@@ -46,11 +50,11 @@ class TensorCoreProduct(PipelinedProduct):
         """Emit the registers of sums and of two sets of fragments."""
         tile = self.tile
         sums = tile.warp_rows * tile.warp_columns // 32
-        self.sums = T.alloc_buffer((sums,), "float32", scope="local")
+        self.sums = T.alloc_buffer((sums,), self.sum_type, scope="local")
         self.left_registers = T.alloc_buffer((2, tile.warp_rows // 4), "uint32", scope="local")
         self.right_registers = T.alloc_buffer((2, tile.warp_columns // 4), "uint32", scope="local")
         for at in range(sums):
-            T.buffer_store(self.sums, tirx.const(0, "float32"), [at])
+            T.buffer_store(self.sums, tirx.const(0, self.sum_type), [at])
 
     def multiply_stage(self, stage: Any) -> None:
         """Multiply the tiles of a stage; fragments of the next steps load meanwhile."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tvm import s_tir
+from tvm import DataType, s_tir
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import IterVar
 
 from tir_schedules.blocks import constant, extents, is_output, is_spatial, points
 from tir_schedules.joined_maps import join_maps, join_vectors
+from tir_schedules.loads import loads_in
+from tir_schedules.variables import uses
 
 THREADS = 256  # a block of eight warps keeps up to 255 registers a thread and fills an SM by eights
 VECTOR = 4  # four float32 are one 16-byte load
@@ -47,12 +49,27 @@ def bind_maps(sch: s_tir.Schedule, blocks: Sequence[SBlockRV]) -> None:
     total = points(extents(sch, loops))
     # Few results fill more multiprocessors one by one.
     if width is not None and width % VECTOR == 0 and total >= 108 * WARP * VECTOR:
+        spread = [repeats_bytes(sch, block) for block in blocks]
         loops, vectors = join_vectors(sch, blocks, VECTOR)
-        for vector in vectors:
-            sch.vectorize(vector)
+        for vector, repeats in zip(vectors, spread, strict=True):
+            (sch.unroll if repeats else sch.vectorize)(vector)
     else:
         loops = join_maps(sch, blocks)
     bind_grid(sch, loops)
+
+
+def repeats_bytes(sch: s_tir.Schedule, block: SBlockRV) -> bool:
+    """Tell whether a block reads a byte at the same place for neighbours along its last axis.
+
+    TVM has no code for a vector of one byte, unless it is a constant.
+    """
+    stmt = sch.get(block)
+    last = stmt.iter_vars[-1].var if len(stmt.iter_vars) else None
+    for load in loads_in(stmt.body):
+        if DataType(str(load.ty.dtype)).itemsize == 1:
+            if last is None or not any(uses(index, last) for index in load.indices):
+                return True
+    return False
 
 
 def split_axes(sch: s_tir.Schedule, block: SBlockRV) -> tuple[list[LoopRV], list[LoopRV]]:

@@ -144,6 +144,29 @@ class LaneTile(Tile):
         return self.depth * (self.lane_rows * self.lane_columns // 2 + 8)
 
 
+@dataclass(frozen=True)
+class ByteTile(Tile):
+    """A tile for Tensor Cores of operands of a byte: 32 steps an `mma`, sums in int32."""
+
+    element_bytes: ClassVar[int] = 1
+
+    def rate(self, gpu: Gpu) -> int:
+        """Return how many products a multiprocessor adds in a clock."""
+        return gpu.byte_fmas
+
+    def divides(self, steps: int) -> bool:
+        """Tell whether no slice is empty; sums of slices are kept in float32, so there is one."""
+        return self.slices == 1
+
+    def shared_reads(self) -> int:
+        """Return the bytes of shared memory that all warps read for one stage."""
+        return super().shared_reads() // 2
+
+    def step_clocks(self) -> int:
+        """Return how long one warp alone takes for a stage."""
+        return super().step_clocks() // 2
+
+
 MATRIX_TILES = (
     Tile(256, 128, 32, 64, 64),
     Tile(128, 256, 32, 64, 64),
@@ -158,6 +181,10 @@ MATRIX_TILES = (
 )
 TF32_TILES = tuple(
     Tf32Tile(tile.rows, tile.columns, tile.depth // 2, tile.warp_rows, tile.warp_columns)
+    for tile in MATRIX_TILES
+)
+BYTE_TILES = tuple(
+    ByteTile(tile.rows, tile.columns, 2 * tile.depth, tile.warp_rows, tile.warp_columns)
     for tile in MATRIX_TILES
 )
 LANE_TILES = (

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tvm import tirx
+from tvm.tirx import Expr
 from tvm.tirx.script import builder as T
 
 from tir_schedules.cuda.threads import WARP
@@ -17,3 +19,10 @@ def shuffled(value: Any, distance: int, dtype: str = "float32") -> Any:
     every = tirx.const(0xFFFFFFFF, "uint32")
     T.buffer_store(other, shuffle(every, value, distance, WARP), [0])
     return other[0]
+
+
+def combine_lanes(values: Any, at: int, combine: Callable[[Expr, Expr], Expr]) -> None:
+    """Emit what combines element `at` of a register buffer over the lanes of a warp."""
+    for distance in (16, 8, 4, 2, 1):
+        other = shuffled(values[at], distance, str(values.dtype))
+        T.buffer_store(values, combine(values[at], other), [at])

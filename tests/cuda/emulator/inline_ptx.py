@@ -9,7 +9,8 @@ from dataclasses import dataclass
 _STATEMENT = re.compile(r"\b(?:__asm__|asm)\s*(?:volatile|__volatile__)?\s*\(")
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _OPERAND = re.compile(r'\s*"([=+]?)\w+"\s*\((.*)\)\s*', re.DOTALL)
-_ELEMENTS = {"f16": "F16", "bf16": "BF16", "tf32": "TF32", "s8": "S8"}
+_ELEMENTS = {"f16": "F16", "bf16": "BF16", "tf32": "TF32", "s8": "S8", "u8": "U8"}
+_BYTES = {"s32": "S8", "u32": "U8"}  # as dp4a names them
 
 
 @dataclass(frozen=True)
@@ -123,14 +124,15 @@ def _multiply(instruction: Instruction) -> str:
     parts = instruction.name.split(".")
     depth = int(parts[3].partition("k")[2])
     result, left, right, _ = parts[6:10]
-    if parts[3][:6] != "m16n8k" or parts[4:6] != ["row", "col"] or left != right:
-        raise NotImplementedError(f"the emulator does not run {instruction.name}")
-    if left not in _ELEMENTS or result not in ("f32", "s32"):
+    known = left in _ELEMENTS and right in _ELEMENTS and result in ("f32", "s32")
+    mixed = left != right and result != "s32"
+    if parts[3][:6] != "m16n8k" or parts[4:6] != ["row", "col"] or mixed or not known:
         raise NotImplementedError(f"the emulator does not run {instruction.name}")
     sums = "int" if result == "s32" else "float"
     d, a, b, c = instruction.operands
     kept = " ".join(f"{register} = ptx_d[{at}];" for at, register in enumerate(d))
-    call = f"emulator::multiply<emulator::{_ELEMENTS[left]}, {depth}>"
+    types = f"emulator::{_ELEMENTS[left]}, emulator::{_ELEMENTS[right]}"
+    call = f"emulator::multiply<{types}, {depth}>"
     return (
         f"{{ unsigned ptx_a[] = {{{', '.join(a)}}}, ptx_b[] = {{{', '.join(b)}}}; "
         f"{sums} ptx_c[] = {{{', '.join(c)}}}, ptx_d[4]; "
@@ -138,16 +140,26 @@ def _multiply(instruction: Instruction) -> str:
     )
 
 
-def _load_shared(instruction: Instruction) -> str:
+def _dot_of_bytes(instruction: Instruction) -> str:
+    left, right = (f"emulator::{_BYTES[part]}" for part in instruction.name.split(".")[1:3])
+    result, a, b, c = (instruction.only(at) for at in range(4))
+    return f"{result} = emulator::dot_of_bytes<{left}, {right}>({a}, {b}, {c});"
+
+
+def _load(instruction: Instruction) -> str:
     kind, registers = _register_type(instruction), instruction.operands[0]
     kept = " ".join(f"{register} = ptx_r[{at}];" for at, register in enumerate(registers))
-    call = f"emulator::load_shared(ptx_r, {instruction.only(1)}, sizeof ptx_r);"
+    space, address = instruction.name.split(".")[1], instruction.only(1)
+    address = f"(const void*){address}" if space == "global" else address
+    call = f"emulator::load_{space}(ptx_r, {address}, sizeof ptx_r);"
     return f"{{ {kind} ptx_r[{len(registers)}]; {call} {kept} }}"
 
 
-def _store_shared(instruction: Instruction) -> str:
+def _store(instruction: Instruction) -> str:
     kind, registers = _register_type(instruction), ", ".join(instruction.operands[1])
-    call = f"emulator::store_shared({instruction.only(0)}, ptx_r, sizeof ptx_r);"
+    space, address = instruction.name.split(".")[1], instruction.only(0)
+    address = f"(void*){address}" if space == "global" else address
+    call = f"emulator::store_{space}({address}, ptx_r, sizeof ptx_r);"
     return f"{{ {kind} ptx_r[] = {{{registers}}}; {call} }}"
 
 
@@ -172,8 +184,9 @@ _CALLS: list[tuple[re.Pattern[str], Callable[[Instruction], str]]] = [
         re.compile(r"ldmatrix\.sync\.aligned\.m8n8\.x\d(\.trans)?\.shared(::cta)?\.b16"),
         _load_matrices,
     ),
-    (re.compile(r"ld\.shared\.(v[24]\.)?[fbu]32"), _load_shared),
-    (re.compile(r"st\.shared\.(v[24]\.)?[fbu]32"), _store_shared),
+    (re.compile(r"ld\.(shared|global)\.(v[24]\.)?[fbus]32"), _load),
+    (re.compile(r"dp4a\.[su]32\.[su]32"), _dot_of_bytes),
+    (re.compile(r"st\.(shared|global)\.(v[24]\.)?[fbus]32"), _store),
     (re.compile(r"cvt\.rn\.b?f16x2\.f32"), _pack),
     (
         re.compile(r"cvt\.rna\.tf32\.f32"),

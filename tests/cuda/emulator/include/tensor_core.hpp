@@ -43,6 +43,18 @@ struct S8 {
   using Sum = int;
   static int get(const unsigned* r, int i) { return (int8_t)(*r >> 8 * i); }
 };
+struct U8 {
+  static constexpr int kPerRegister = 4;
+  using Sum = int;
+  static int get(const unsigned* r, int i) { return (uint8_t)(*r >> 8 * i); }
+};
+
+// dp4a: c and the products of four bytes of each register, each signed or not; sums wrap around.
+template <class A, class B>
+static inline int dot_of_bytes(unsigned a, unsigned b, int c) {
+  for (int i = 0; i < 4; i++) c += A::get(&a, i) * B::get(&b, i);
+  return c;
+}
 
 // Loads `Count` matrices of 8 x 8 16-bit elements; lane 8 j + i holds the address of row i of
 // matrix j. Lane 4 r + c gets elements (r, 2 c) and (r, 2 c + 1), or, transposed, (2 c, r) and
@@ -71,9 +83,10 @@ static EMULATOR_UNCHECKED void load_matrices(unsigned* registers, unsigned row, 
 
 // D = A B + C for a tile of 16 x 8 with `Depth` products a result. With E elements a register,
 // groups of 4 E columns of A take two registers, rows 0-7 and rows 8-15, and one register of B.
-template <class T, int Depth>
+template <class T, class U, int Depth>
 static EMULATOR_UNCHECKED void multiply(typename T::Sum* d, const unsigned* a, const unsigned* b,
                      const typename T::Sum* c, int line) {
+  static_assert(T::kPerRegister == U::kPerRegister);
   constexpr int E = T::kPerRegister, kGroups = Depth / (4 * E);
   int parity = current->parity ^= 1, lane = current->lane;
   auto fragments = warp_of_current().fragments[parity];
@@ -88,7 +101,7 @@ static EMULATOR_UNCHECKED void multiply(typename T::Sum* d, const unsigned* a, c
       int group = k / (4 * E), at = k % (4 * E);
       const unsigned* left = &fragments[row % 8 * 4 + at / E][row / 8 + 2 * group];
       const unsigned* right = &fragments[column * 4 + at / E][4 + group];
-      sum += T::get(left, at % E) * T::get(right, at % E);
+      sum += T::get(left, at % E) * U::get(right, at % E);
     }
     d[i] = sum;
   }
