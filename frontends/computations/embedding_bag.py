@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tvm import te, tirx
+from tvm.script.ir_builder import tirx as T
 
 from frontends.computations.kernel import (
     Scalar,
@@ -67,3 +68,28 @@ def embedding_bag(
                 outs[0][bag, column] = as_dtype(total(), dtype)
 
     return kernel(tensors, [((bags, width), dtype)], body, "embedding_bag")[0]
+
+
+def checked_offsets(offsets: te.Tensor, places: te.Tensor, message: str) -> te.Tensor:
+    """Return where bags begin; the kernel raises an error unless they divide all of `places`.
+
+    Args:
+        offsets: Integers, none less than the one before; the first is 0.
+        places: Integers (n,), which the bags share; no bag begins behind them.
+        message: Text of the error.
+    """
+
+    def body(ins: list[Any], outs: list[Any]) -> None:
+        least, most, wrong = Scalar(0), Scalar(0), Scalar(0)
+        with serial(offsets.shape[0]) as bag:
+            outs[0][bag] = ins[0][bag]
+            start = Scalar(ins[0][bag])
+            with when(tirx.any(start() < least(), start() > most())):
+                wrong.set(1)
+            least.set(start())
+            most.set(index(places.shape[0]))  # only the first has to be 0
+        with T.Assert(wrong() == 0, message, "ValueError"):
+            T.evaluate(0)
+
+    shape = tuple(offsets.shape)
+    return kernel([offsets, places], [(shape, str(offsets.dtype))], body, "checked_offsets")[0]

@@ -37,6 +37,7 @@ KEPT_WHOLE = tuple(
         ("hardsigmoid", "default"),
         ("softplus", "default"),
         ("mish", "default"),
+        ("bernoulli", "default"),  # checks its chances
         ("roll", "default"),
         ("col2im", "default"),
         ("masked_fill", "Scalar"),

@@ -6,9 +6,10 @@ from typing import Any
 
 from tvm import relax, te
 
-from frontends.computations.embedding_bag import embedding_bag
+from frontends.computations.embedding_bag import checked_offsets, embedding_bag
 from frontends.torch.graph_builder import GraphBuilder, Value
 from frontends.torch.registry import converter
+from frontends.torch.source_line import source_line
 
 _MODES = ("sum", "mean", "max")  # torch numbers them in this order
 
@@ -42,7 +43,13 @@ def embedding_bag_(
         factor = factors[0] if factors else None
         return embedding_bag(w, i, o, factor, dims[0], _MODES[mode], ignored)
 
-    bag = b.te(
-        compute, table, places, b.tensor(offsets), *scales, name="embedding_bag", dims=[bags]
+    message = "offsets have to begin with 0, must not fall, and end within the input"
+    message += source_line(b.node)
+    starts = b.te(
+        lambda o, i: checked_offsets(o, i, message),
+        b.tensor(offsets),
+        places,
+        name="checked_offsets",
     )
+    bag = b.te(compute, table, places, starts, *scales, name="embedding_bag", dims=[bags])
     return bag, None, None, None

@@ -16,9 +16,9 @@ from frontends.computations.random_distributions import (
 from frontends.computations.random_numbers import normal
 from frontends.torch.graph_builder import GraphBuilder, Value
 from frontends.torch.operators.random_numbers import draw_like
+from frontends.torch.operators.value_checks import require_between
 from frontends.torch.registry import converter
 from frontends.torch.sizes import product
-from frontends.torch.source_line import source_line
 
 
 @converter("aten.normal.float_float")
@@ -35,8 +35,7 @@ def normal_of_tensors(
 ) -> relax.Expr:
     """A normal distribution for each element."""
     if not isinstance(std, int | float):
-        message = "normal expects all elements of std >= 0.0"
-        b.requirements.add(_none_negative(b, b.tensor(std)), message + source_line(b.node))
+        require_between(b, b.tensor(std), "normal expects all elements of std >= 0.0")
     shift, scale = b.operands(mean, std)
     drawn = b.emit(relax.op.multiply(draw_like(b, normal, 0.0, 1.0), scale))
     return relax.op.add(drawn, shift)
@@ -74,15 +73,8 @@ def log_normal_(
 def poisson_(b: GraphBuilder, x: Value, _generator: Any = None) -> relax.Expr:
     """A number of events for each rate in x."""
     rates, dtype = b.tensor(x), b.dtype
-    message = "invalid Poisson rate, expected rate to be non-negative"
-    b.requirements.add(_none_negative(b, rates), message + source_line(b.node))
+    require_between(b, rates, "invalid Poisson rate, expected rate to be non-negative")
     shape = b.shape(rates)
     flat = b.reshape(rates, [product(shape)])
     drawn = b.te(lambda t, k: poisson(t, dtype, k), flat, b.random_key(), name="poisson")
     return b.reshape(drawn, shape)
-
-
-def _none_negative(b: GraphBuilder, x: relax.Expr) -> relax.Expr:
-    """Return whether every element is at least 0, a tensor of rank 0; NaN is not."""
-    fits = b.emit(relax.op.greater_equal(x, relax.const(0, x.ty.dtype)))
-    return b.emit(relax.op.min(b.cast(fits, "int8")))

@@ -16,6 +16,7 @@ from frontends.computations.random_numbers import bernoulli, multinomial, normal
 from frontends.computations.sort import top_k
 from frontends.torch.graph_builder import GraphBuilder, Size, Value
 from frontends.torch.operators.sorting import sorted_places
+from frontends.torch.operators.value_checks import require_between
 from frontends.torch.registry import converter
 
 
@@ -80,7 +81,9 @@ def bernoulli_(b: GraphBuilder, x: Value, p: Value = None, **_options: Any) -> r
     if isinstance(p, int | float):
         return _below(b, p, b.dtype, b.result_shape)
     dtype, key, shape = b.dtype, b.random_key(), b.result_shape
-    chances = b.broadcast(b.tensor(x if p is None else p), shape)
+    given = b.tensor(x if p is None else p)
+    require_between(b, given, "Expected p_in >= 0 && p_in <= 1", most=1)
+    chances = b.broadcast(given, shape)
     return b.te(lambda t, k: bernoulli(t, dtype, k), chances, key, name="bernoulli")
 
 
@@ -94,6 +97,11 @@ def multinomial_(
     exponentially distributed, with its weight for the rate.
     """
     weights = b.tensor(x)
+    message = "probability tensor contains either `inf`, `nan` or element < 0"
+    require_between(b, weights, message, most=float("inf"))
+    some = b.emit(relax.op.greater(weights, relax.const(0, weights.ty.dtype)))
+    message = "invalid multinomial distribution (sum of probabilities <= 0)"
+    require_between(b, b.emit(relax.op.max(b.cast(some, "int8"), axis=-1)), message, least=1)
     if not replacement and num_samples > 1:
         return _first_in_race(b, weights, num_samples)
     logits = b.emit(relax.op.log(weights))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -56,3 +57,15 @@ def test_torch_compile_takes_it_without_gradients_and_with():
     with torch.no_grad():
         torch.testing.assert_close(fast(INDICES, OFFSETS), layer(INDICES, OFFSETS))
     assert relaxc.torch_compile.compiled_graphs()[-1].outcome == "compiled"
+
+
+@pytest.mark.parametrize("offsets", [[0, 10**9], [0, -1], [0, 7], [1, 2], [2, 1], [0, 3, 2]])
+def test_bags_that_do_not_divide_the_input_are_refused(offsets: list[int]) -> None:
+    """Unchecked they would be read from anywhere in memory."""
+    module, given = torch.nn.EmbeddingBag(10, 3).eval(), torch.tensor([1, 2, 3])
+    model = relaxc.compile(module, (given, torch.tensor([0] * len(offsets))), threads=1)
+    fine = torch.tensor([0, 2, 3][: len(offsets)])  # a bag may be empty, the last one too
+    with torch.no_grad():
+        np.testing.assert_allclose(model(given, fine), module(given, fine), rtol=1e-6)
+    with pytest.raises(relaxc.RunError, match="offsets have to begin with 0"):
+        model(given, torch.tensor(offsets))

@@ -77,13 +77,21 @@ def test_classes_without_replacement_are_distinct_and_likely_ones_come_first():
         assert abs((drawn[:, 0] == place).mean() - chance) < 4 * math.sqrt(chance / N)
 
 
-def test_a_rate_or_a_deviation_below_zero_is_told():
-    rates = torch.tensor([1.0, 2.0])
-    for function, message in (
-        (torch.poisson, "expected rate to be non-negative"),
-        (lambda std: torch.normal(torch.zeros(2), std), "elements of std >= 0"),
+def test_parameters_out_of_range_are_told():
+    """Among them infinity, NaN, and weights of which none is above zero."""
+    draw = torch.multinomial
+    inf = float("inf")
+    for function, bad, message in (
+        (torch.poisson, [-1.0, 2.0], "expected rate to be non-negative"),
+        (lambda std: torch.normal(torch.zeros(2), std), [1.0, -2.0], "elements of std >= 0"),
+        (torch.bernoulli, [0.5, 2.0], "p_in >= 0"),
+        (torch.bernoulli, [0.5, float("nan")], "p_in >= 0"),
+        (lambda w: draw(w, 1), [-0.5, 0.5], "element < 0"),
+        (lambda w: draw(w, 2), [inf, 0.5], "`inf`"),
+        (lambda w: draw(w, 4, replacement=True), [0.0, 0.0], "sum of probabilities"),
     ):
-        model = import_torch(Lambda(lambda x, f=function: [f(x)]), (rates,))
-        assert run(model, rates)[0].shape == (2,)
+        fine = torch.tensor([0.5, 1.0])
+        model = import_torch(Lambda(lambda x, f=function: [f(x)]), (fine,))
+        assert run(model, fine)[0].shape == function(fine).shape
         with pytest.raises(Exception, match=message):
-            run(model, -rates)
+            run(model, torch.tensor(bad))
