@@ -219,5 +219,7 @@ def test_no_attention_spills(nvcc: str) -> None:
     }
     scheduled = {name: schedule_func(func, SM_80) for name, func in functions.items()}
     assert {each.rule for each in scheduled.values()} == {"attention"}
-    usage = kernel_usage(nvcc, cuda_source({name: s.func for name, s in scheduled.items()}))
+    source = cuda_source({name: s.func for name, s in scheduled.items()})
+    assert source.count("__launch_bounds__(128, 3)") == 2, "as many as share the shared memory"
+    usage = kernel_usage(nvcc, source)
     assert {name: u for name, u in usage.items() if u.spills or u.stack} == {}

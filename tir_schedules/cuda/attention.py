@@ -30,8 +30,12 @@ def _apply(func: PrimFunc, machine: Machine) -> PrimFunc:
         *(dtype, points([batch, heads], 1), queries, size, columns, machine.gpu),
         plain=nest.plain_scale is not None,
     )
-    kernel = AttentionKernel(nest, tile).write(func)
-    return kernel.with_attr(PARTS, 3) if dtype == "float32" else kernel
+    if dtype != "float32":
+        return AttentionKernel(nest, tile).write(func)
+    # nvcc does not know of shared memory that is asked for at the launch. Told nothing, it saved
+    # registers for more blocks than there is room for, and spilled (ViT on sm_80).
+    together = machine.gpu.blocks_together(tile.threads, 1, tile.shared_bytes)
+    return AttentionKernel(nest, tile, together).write(func).with_attr(PARTS, 3)
 
 
 def read_fused_attention(func: PrimFunc) -> AttentionNest:

@@ -11,6 +11,7 @@ in those that it shows to all of them no mask is evaluated.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import tvm
@@ -32,12 +33,22 @@ from tir_schedules.loop_statements import when
 from tir_schedules.mask_bounds import Range, shown_everywhere, shown_somewhere
 from tir_schedules.rule import Decline
 
+_BLOCKS_TOGETHER = "tirx.launch_bounds_min_blocks_per_sm"
+
 
 class AttentionKernel:
-    """Emits the kernel of one attention; its methods go from the whole to the parts."""
+    """Emits the kernel of one attention; its methods go from the whole to the parts.
 
-    def __init__(self, nest: AttentionNest, tile: AttentionTile) -> None:
-        self.nest, self.tile = nest, tile
+    Args:
+        nest: The computation.
+        tile: How it is cut up.
+        together: Blocks of threads that a multiprocessor shall hold, None to let nvcc decide.
+    """
+
+    def __init__(
+        self, nest: AttentionNest, tile: AttentionTile, together: int | None = None
+    ) -> None:
+        self.nest, self.tile, self.together = nest, tile, together
         self.batch, self.heads, self.queries, self.keys, size, columns = nest.sizes
         self.size, self.columns = int(size), int(columns)
         self.ragged_queries = (constant(self.queries) or 1) % tile.rows != 0
@@ -81,6 +92,7 @@ class AttentionKernel:
             T.launch_thread("blockIdx.y", self.heads) as self.h,
             T.launch_thread("blockIdx.x", tiles) as block,
             T.launch_thread("threadIdx.x", tile.threads) as thread,
+            self._blocks_together(),
         ):
             self.thread, self.lane = thread, tirx.floormod(thread, 32)
             warp = tirx.floordiv(thread, 32)
@@ -99,6 +111,11 @@ class AttentionKernel:
                 self._declare()
                 self._visit_keys()
                 store_attention(self)
+
+    def _blocks_together(self) -> AbstractContextManager[Any]:
+        if self.together is None:
+            return nullcontext()
+        return T.attr(tirx.const(0, "int32"), _BLOCKS_TOGETHER, self.together)
 
     def _declare(self) -> None:
         tile = self.tile
