@@ -26,7 +26,7 @@ def give_results(mod: tvm.IRModule, recorded: list[tvm.ir.GlobalVar]) -> tvm.IRM
     others = {var: func for var, func in mod.functions.items() if var not in silent}
     rewriter = _CallForResult(tvm.IRModule(others, attrs=mod.attrs), silent)
     rewrite_functions(rewriter, tvm.IRModule(others))
-    return rewriter.builder_.get()
+    return relax.transform.Normalize()(rewriter.builder_.get())
 
 
 def _with_result(func: relax.Function) -> relax.Function:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from unittest import mock
 
 from stage_printing import columns, title
-from tvm.tirx import PrimFunc
+from tvm.tirx import Expr, PrimFunc
 
 from tests.cuda.emulator.launch import Traffic
 from tests.cuda.kernel_set import Kernels
@@ -56,7 +56,11 @@ def by_tile(tile: Tile) -> PrimFunc:
 
 def unswizzled(tile: Tile) -> PrimFunc:
     """Return that kernel with the chunks of its tiles in the order they have in memory."""
-    with mock.patch.object(shared_tile, "swizzled", lambda row, chunk, many: row * many + chunk):
+
+    def in_order(row: Expr, chunk: Expr, chunks: int, **_: int) -> Expr:
+        return row * chunks + chunk
+
+    with mock.patch.object(shared_tile, "swizzled", in_order):
         return by_tile(tile)
 
 

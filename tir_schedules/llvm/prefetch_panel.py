@@ -136,7 +136,8 @@ class _Panel:
         self.share: Stmt | None = None
         if known is None:
             whole, rate = rate, Var("rate", "int64")
-            self.share = Bind(rate, tirx.indexdiv(self._tiles + (whole - 1), self._tiles))
+            tiles = tirx.Cast("int64", self._tiles)
+            self.share = Bind(rate, tirx.indexdiv(tiles + (whole - 1), tiles))
         self._rate = rate
         turn = tirx.const(0, "int64")
         for loop in nest:
