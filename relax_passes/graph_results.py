@@ -12,7 +12,7 @@ from tvm import relax
 from tvm.relax.expr_functor import mutator
 
 from relax_passes.memory.live_ranges import is_call_to
-from relax_passes.rewrite_functions import CallRewriter, rewrite_functions
+from relax_passes.rewrite_functions import CalleeRewriter, rewrite_callers
 
 _RECORD = "vm.builtin.cuda_graph.run_or_capture"
 _BUILTIN = "relax.call_builtin_with_ctx"
@@ -23,10 +23,8 @@ def give_results(mod: tvm.IRModule, recorded: list[tvm.ir.GlobalVar]) -> tvm.IRM
     silent = {var: mod[var] for var in recorded if mod[var].params and not mod[var].ret_ty.fields}
     if not silent:
         return mod
-    others = {var: func for var, func in mod.functions.items() if var not in silent}
-    rewriter = _CallForResult(tvm.IRModule(others, attrs=mod.attrs), silent)
-    rewrite_functions(rewriter, tvm.IRModule(others))
-    return relax.transform.Normalize()(rewriter.builder_.get())
+    rewriter = _CallForResult(mod, {var: _with_result(func) for var, func in silent.items()})
+    return relax.transform.Normalize()(rewrite_callers(rewriter, mod))
 
 
 def _with_result(func: relax.Function) -> relax.Function:
@@ -36,16 +34,8 @@ def _with_result(func: relax.Function) -> relax.Function:
 
 
 @mutator
-class _CallForResult(CallRewriter):
+class _CallForResult(CalleeRewriter):
     """Calls the functions with the type of what they now return."""
-
-    def __init__(self, mod: tvm.IRModule, silent: dict[tvm.ir.GlobalVar, relax.Function]) -> None:
-        super().__init__(mod)
-        # A variable's type is that of its function, so a function of another type needs a new one.
-        self.callees = {
-            var: self.builder_.add_func(_with_result(func), var.name_hint)
-            for var, func in silent.items()
-        }
 
     def replacement(self, call: tvm.ir.Call) -> relax.Expr | None:
         """Return the call that records or launches a graph, with a result."""

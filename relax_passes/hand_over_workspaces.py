@@ -19,7 +19,7 @@ from tvm.s_tir import SBlock, SBlockRealize
 from relax_passes.memory.live_ranges import CALL_TIR, is_call_to, result_types
 from relax_passes.name_conversions import handed_over
 from relax_passes.pass_base import PassContext, graph_pass
-from relax_passes.rewrite_functions import CallRewriter, rewrite_functions
+from relax_passes.rewrite_functions import CalleeRewriter, rewrite_callers
 
 NAME = "hand_over_workspaces"
 
@@ -45,11 +45,8 @@ def hand_over_workspaces(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRMod
     }
     if not lifted:
         return mod, False
-    others = {var: func for var, func in mod.functions.items() if var not in lifted}
-    rewriter = _CallLifted(tvm.IRModule(others, attrs=mod.attrs), lifted)
-    rewrite_functions(rewriter, tvm.IRModule(others))
     ctx.log.fire(NAME, f"{len(lifted)} functions are given what they keep between their kernels")
-    return rewriter.builder_.get(), True
+    return rewrite_callers(_CallLifted(mod, lifted), mod), True
 
 
 def _lift(func: tirx.PrimFunc) -> _Lifted | None:
@@ -78,22 +75,18 @@ def _allocates(stmt: Any) -> bool:
 
 
 @mutator
-class _CallLifted(CallRewriter):
+class _CallLifted(CalleeRewriter):
     """Calls each function with more results, and takes those that its caller knows."""
 
     def __init__(self, mod: tvm.IRModule, lifted: dict[tvm.ir.GlobalVar, _Lifted]) -> None:
-        super().__init__(mod)
-        # A variable's type is that of its function, so a function of another type needs a new one.
-        self.callees = {
-            var: (self.builder_.add_func(each.func, var.name_hint), each)
-            for var, each in lifted.items()
-        }
+        super().__init__(mod, {var: each.func for var, each in lifted.items()})
+        self.lifted = lifted
 
     def replacement(self, call: tvm.ir.Call) -> relax.Expr | None:
         """Return the results of a call that also returns workspaces."""
         if not is_call_to(call, CALL_TIR) or call.args[0] not in self.callees:
             return None
-        callee, lifted = self.callees[call.args[0]]
+        callee, lifted = self.callees[call.args[0]], self.lifted[call.args[0]]
         known = result_types(call.ty_args[0])
         types = [*known, *(self._type(buffer, lifted, call) for buffer in lifted.workspaces)]
         made = relax.Call(call.op, [callee, *call.args[1:]], call.attrs, [relax.TupleType(types)])

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 import tvm
 import tvm_ffi
 from tvm import relax, tirx
-from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.relax.expr_functor import mutator
 from tvm.sym import Analyzer
 
 from relax_passes.analysis.size_relation import SizeRelation, size_relation
 from relax_passes.name_conversions import handed_over, name_conversions
 from relax_passes.pass_base import PassContext, graph_pass
-from relax_passes.rewrite_functions import rewrite_functions
+from relax_passes.rewrite_functions import CalleeRewriter, rewrite_callers
 from tir_schedules.variables import uses
 
 NAME = "name_sizes"
@@ -85,11 +85,8 @@ def name_sizes(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool]
             kernels[var] = _NamedKernel(plain, func, converted.added, frozenset(gone))
     if not kernels:
         return mod, False
-    others = {var: func for var, func in mod.functions.items() if var not in kernels}
-    rewriter = _CallNamedKernels(tvm.IRModule(others, attrs=mod.attrs), kernels)
-    rewrite_functions(rewriter, tvm.IRModule(others))
     ctx.log.fire(NAME, f"{len(kernels)} kernels read their sizes off their operands")
-    return rewriter.builder_.get(), True
+    return rewrite_callers(_CallNamedKernels(mod, kernels), mod), True
 
 
 def _numbers_of_inputs(mod: tvm.IRModule) -> dict[tvm.ir.GlobalVar, int]:
@@ -216,22 +213,19 @@ def _rewrite(func: tirx.PrimFunc, rule: _Rule, analyzer: Analyzer) -> tirx.PrimF
 
 
 @mutator
-class _CallNamedKernels(PyExprMutator):
+class _CallNamedKernels(CalleeRewriter):
     """Calls each kernel without the arguments that it no longer needs."""
 
     def __init__(self, mod: tvm.IRModule, kernels: Mapping[tvm.ir.GlobalVar, _NamedKernel]) -> None:
-        super().__init__(mod)
-        # A variable's type is that of its function, so a function of another type needs a new one.
-        self.callees = {
-            var: (self.builder_.add_func(kernel.func, var.name_hint), kernel)
-            for var, kernel in kernels.items()
-        }
+        super().__init__(mod, {var: kernel.func for var, kernel in kernels.items()})
+        self.kernels = kernels
 
-    def visit_call_(self, call: tvm.ir.Call) -> relax.Expr:
+    def replacement(self, call: tvm.ir.Call) -> relax.Expr | None:
+        """Return the call of a kernel with the arguments that it takes now."""
         if call.op != _CALL_TIR or call.args[0] not in self.callees:
-            return super().visit_call_(call)
+            return None
         old, args, *rest = call.args
-        callee, kernel = self.callees[old]
+        callee, kernel = self.callees[old], self.kernels[old]
         given = [*args.fields, *handed_over(kernel.added, kernel.former, call)]
         fields = [arg for at, arg in enumerate(given) if at not in kernel.dropped]
         return relax.Call(call.op, [callee, relax.Tuple(fields), *rest], call.attrs, call.ty_args)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import tvm
 from tvm import relax
@@ -54,6 +54,33 @@ class CallRewriter(PyExprMutator):
             return call
         self.count += 1
         return result
+
+
+class CalleeRewriter(CallRewriter):
+    """Replaces functions by some of another type; `replacement` says how those are called.
+
+    A variable's type is that of its function, so each has a new one: `callees` maps old to new.
+    """
+
+    def __init__(
+        self, mod: tvm.IRModule, replaced: Mapping[tvm.ir.GlobalVar, tvm.ir.BaseFunc]
+    ) -> None:
+        """Take the functions of `replaced` out of a module, and put in what they map to."""
+        super().__init__(_without(mod, replaced))
+        self.callees = {
+            var: self.builder_.add_func(func, var.name_hint) for var, func in replaced.items()
+        }
+
+
+def rewrite_callers(rewriter: CalleeRewriter, mod: tvm.IRModule) -> tvm.IRModule:
+    """Return the module that `rewriter` was made of with functions and calls replaced."""
+    rewrite_functions(rewriter, _without(mod, rewriter.callees))
+    return rewriter.builder_.get()
+
+
+def _without(mod: tvm.IRModule, gone: Mapping[tvm.ir.GlobalVar, object]) -> tvm.IRModule:
+    kept = {var: func for var, func in mod.functions.items() if var not in gone}
+    return tvm.IRModule(kept, attrs=mod.attrs)
 
 
 def definition_of(rewriter: PyExprMutator, value: relax.Expr) -> relax.Expr:
