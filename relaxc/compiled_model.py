@@ -12,7 +12,6 @@ from tvm import relax
 
 from frontends.imported_model import TensorSpec
 from relax_passes.analysis.fixed_values import PREPARE
-from relaxc.artifact import Metadata, check_cpu, check_platform
 from relaxc.bind_inputs import (
     check_input,
     check_ranges,
@@ -29,10 +28,12 @@ from relaxc.bound_parameters import (
     unshared,
 )
 from relaxc.buckets import Buckets, crop, entry_name, pad
+from relaxc.compatibility import check_cpu, check_platform
 from relaxc.device import device_of
 from relaxc.device_sources import device_sources
 from relaxc.errors import InvalidInput, RelaxcError
 from relaxc.held_states import HeldStates
+from relaxc.metadata import Metadata
 from relaxc.pickled_model import model_from_bytes, model_to_bytes
 from relaxc.preparation import Preparation, prepared_anew
 from relaxc.report import Report

@@ -19,12 +19,13 @@ from tvm.target import Target
 from frontends.imported_model import ImportedModel
 from frontends.size_bounds import promised_ranges
 from relax_passes.pass_options import OptionError
-from relaxc.artifact import Metadata, installed_tvm_version, isa_features
 from relaxc.buckets import Buckets, entry_name, fix_sizes, name_buckets, split_buckets
+from relaxc.compatibility import installed_tvm_version, isa_features
 from relaxc.compiled_model import CompiledModel
 from relaxc.errors import CompileError, InvalidInput, InvalidModel, RelaxcError
 from relaxc.free_memory import return_free_memory
 from relaxc.held_states import state_pairs
+from relaxc.metadata import Metadata
 from relaxc.module_source import from_ir_module
 from relaxc.options import check_options, is_onnx, is_torch, prepare_dump_dir
 from relaxc.preparation import Preparation

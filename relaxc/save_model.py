@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from relaxc.artifact import NOISE, Metadata, append_trailer, check_platform, copy_of
+from relaxc.artifact import NOISE, append_trailer, copy_of
+from relaxc.compatibility import check_platform
 from relaxc.errors import IncompatibleArtifact, InvalidInput, UnsupportedTarget
 from relaxc.link_library import (
     is_archive,
@@ -18,6 +19,7 @@ from relaxc.link_library import (
     pack_objects,
     unpack_objects,
 )
+from relaxc.metadata import Metadata
 from relaxc.quiet_stderr import without_stderr_lines
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tvm.target import Target
 
-from relaxc.artifact import installed_tvm_version, isa_features
+from relaxc.compatibility import installed_tvm_version, isa_features
 from relaxc.errors import InvalidInput
 from relaxc.processor_name import processor_name
 from relaxc.thread_pool import use_threads

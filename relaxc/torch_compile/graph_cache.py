@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from relaxc.artifact import installed_tvm_version, load
+from relaxc.artifact import load
+from relaxc.compatibility import installed_tvm_version
 from relaxc.compiled_model import CompiledModel
 from relaxc.errors import RelaxcError
 from relaxc.targets import resolve_target, target_dict

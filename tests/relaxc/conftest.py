@@ -7,8 +7,9 @@ import tvm
 from tvm import relax
 
 from frontends.imported_model import TensorSpec
-from relaxc.artifact import Metadata, installed_tvm_version, isa_features
+from relaxc.compatibility import installed_tvm_version, isa_features
 from relaxc.compiled_model import CompiledModel
+from relaxc.metadata import Metadata
 from relaxc.report import Report
 from relaxc.targets import target_dict
 from tir_schedules.machine import host_target

@@ -14,9 +14,10 @@ from onnx import helper, numpy_helper
 
 import relaxc
 from relaxc import artifact
-from relaxc.artifact import FOOTER, FORMAT_VERSION, MAGIC, Metadata, read_metadata
+from relaxc.artifact import FOOTER, FORMAT_VERSION, MAGIC, read_metadata
 from relaxc.compiled_model import CompiledModel
 from relaxc.errors import IncompatibleArtifact, InvalidInput, InvalidModel
+from relaxc.metadata import Metadata
 
 X = np.arange(6, dtype="float32").reshape(2, 3)
 
