@@ -9,6 +9,7 @@ import numpy as np
 from tvm import te, tirx, topi
 from tvm.tirx import PrimFunc
 
+from tests.cuda.products import convolved
 from tir_schedules.cuda.byte_product import byte_product
 from tir_schedules.cuda.conv2d import conv2d_channels_last
 
@@ -123,14 +124,8 @@ def byte_convolution(
 
     def expected(x: np.ndarray, w: np.ndarray) -> np.ndarray:
         x = (x.transpose(0, 2, 3, 1) if channels_first else x).astype("int32")
-        padded = np.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
-        windows = np.lib.stride_tricks.sliding_window_view(padded, (kernel, kernel), (1, 2))
-        seen = windows[:, ::stride, ::stride]
-        seen = seen.reshape(*seen.shape[:3], groups, -1, kernel, kernel)
         taps = w.astype("int32").transpose([layout.index(axis) for axis in "HWIO"])
-        taps = taps.reshape(kernel, kernel, channels // groups, groups, -1)
-        y = np.einsum("nhwgcij,ijcgo->nhwgo", seen, taps)
-        return y.reshape(*y.shape[:3], out)
+        return convolved(x, taps, stride, groups)
 
     side = (size + 2 * pad - kernel) // stride + 1
     func = te.create_prim_func([*tensors, result])

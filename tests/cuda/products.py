@@ -115,6 +115,22 @@ def matmul(
     )
 
 
+def windows(x: np.ndarray, size: int, stride: int, pad: int, fill: float = 0) -> np.ndarray:
+    """Return the windows of an NHWC image as [n, y, x, c, i, j]."""
+    padded = np.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0)), constant_values=fill)
+    seen = np.lib.stride_tricks.sliding_window_view(padded, (size, size), (1, 2))
+    return seen[:, ::stride, ::stride]
+
+
+def convolved(x: np.ndarray, w: np.ndarray, stride: int, groups: int) -> np.ndarray:
+    """Return NHWC images, padded by half a square kernel, convolved with HWIO weights."""
+    kernel, _, channels, _ = w.shape
+    seen = windows(x, kernel, stride, kernel // 2)
+    seen = seen.reshape(*seen.shape[:3], groups, channels, kernel, kernel)
+    y = np.einsum("nhwgcij,ijcgo->nhwgo", seen, w.reshape(kernel, kernel, channels, groups, -1))
+    return y.reshape(*y.shape[:3], -1)
+
+
 def convolution(
     size: int,
     channels: int,
@@ -152,13 +168,7 @@ def convolution(
 
     def expected(x: np.ndarray, w: np.ndarray) -> np.ndarray:
         x = x.transpose(0, 2, 3, 1) if channels_first else x
-        padded = np.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
-        windows = np.lib.stride_tricks.sliding_window_view(padded, (kernel, kernel), (1, 2))
-        seen = windows[:, ::stride, ::stride]
-        seen = seen.reshape(*seen.shape[:3], groups, -1, kernel, kernel)
-        weights = w.reshape(kernel, kernel, channels // groups, groups, -1)
-        y = np.einsum("nhwgcij,ijcgo->nhwgo", seen, weights)
-        y = y.reshape(*y.shape[:3], out)
+        y = convolved(x, w, stride, groups)
         return np.maximum(y, 0) if groups > 1 else y
 
     side = (size + 2 * pad - kernel) // stride + 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,11 +11,9 @@ from tvm import relax
 
 from tests.cuda.emulate import launch_grid
 from tests.cuda.emulator.launch import Fault
-from tests.cuda.fused_function import fused_function
 from tests.cuda.kernel_set import Kernels
-from tests.cuda.ptxas import SM_80, cuda_source, kernel_usage
-from tests.cuda.test_register_rows import case
-from tir_schedules import schedule_func
+from tests.cuda.ptxas import kernel_usage
+from tests.cuda.rule_cases import kernels_by, operator_case, reason_of
 
 RULE = "column_kernel"
 op = relax.op
@@ -36,35 +35,34 @@ def channel_norm(x: np.ndarray, scale: np.ndarray, shift: np.ndarray) -> np.ndar
 
 
 CASES = {
-    "softmax": case(lambda x: op.nn.softmax(x, axis=0), softmax(0), (64, 64)),
-    "softmax_inside": case(lambda x: op.nn.softmax(x, axis=1), softmax(1), (2, 48, 33)),
-    "short_softmax": case(lambda x: op.nn.softmax(x, axis=1), softmax(1), (2, 3, 70)),
-    "long_softmax": case(lambda x: op.nn.softmax(x, axis=0), softmax(0), (1100, 40)),
-    "half_softmax": case(
+    "softmax": operator_case(lambda x: op.nn.softmax(x, axis=0), softmax(0), (64, 64)),
+    "softmax_inside": operator_case(lambda x: op.nn.softmax(x, axis=1), softmax(1), (2, 48, 33)),
+    "short_softmax": operator_case(lambda x: op.nn.softmax(x, axis=1), softmax(1), (2, 3, 70)),
+    "long_softmax": operator_case(lambda x: op.nn.softmax(x, axis=0), softmax(0), (1100, 40)),
+    "half_softmax": operator_case(
         lambda x: op.nn.softmax(x, axis=1), softmax(1), (2, 64, 64), dtype="float16"
     ),
-    "any_columns": case(lambda x: op.nn.softmax(x, axis=0), softmax(0), (40, "n"), sizes={"n": 50}),
-    "norm": case(
+    "any_columns": operator_case(
+        lambda x: op.nn.softmax(x, axis=0), softmax(0), (40, "n"), sizes={"n": 50}
+    ),
+    "norm": operator_case(
         lambda x, g, b: op.nn.layer_norm(x, g, b, axes=[1]),
         channel_norm,
         (2, 64, 40),
         (64,),
         (64,),
     ),
-    "sum": case(lambda x: op.sum(x, axis=0), lambda x: x.sum(0), (300, 70)),
-    "sum_inside": case(lambda x: op.max(x, axis=[1, 2]), lambda x: x.max((1, 2)), (3, 8, 9, 40)),
+    "sum": operator_case(lambda x: op.sum(x, axis=0), lambda x: x.sum(0), (300, 70)),
+    "sum_inside": operator_case(
+        lambda x: op.max(x, axis=[1, 2]), lambda x: x.max((1, 2)), (3, 8, 9, 40)
+    ),
 }
 ONCE = ("softmax", "half_softmax")  # whole lines, and a column fits in registers
 
 
 @pytest.fixture(scope="module")
 def kernels() -> Kernels:
-    functions = {}
-    for name, each in CASES.items():
-        scheduled = schedule_func(each.func, SM_80)
-        assert scheduled.rule == RULE, (name, scheduled.declined)
-        functions[name] = scheduled.func
-    whole = Kernels(functions, cuda_source(functions))
+    whole = kernels_by(RULE, CASES)
     return whole.with_broken("softmax", {"no_barrier": ("__syncthreads();", ";", 0)})
 
 
@@ -86,11 +84,7 @@ def test_a_missing_barrier_is_caught(kernels: Kernels) -> None:
 
 
 def test_others_are_declined_with_a_reason() -> None:
-    def reason(emit: Callable[..., relax.Expr], *shapes: tuple[int, ...]) -> str:
-        result = schedule_func(fused_function(emit, shapes), SM_80)
-        assert result.rule != RULE
-        return dict(result.declined)[RULE]
-
+    reason = partial(reason_of, RULE)
     assert "short" in reason(lambda x: op.sum(x, axis=0), (8, 100))
     assert "side by side" in reason(op.nn.softmax, (2, 70_000))
 

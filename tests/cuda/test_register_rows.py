@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from tvm import relax
-from tvm.tirx import PrimFunc
 
 from tests.cuda.emulator.launch import Fault
-from tests.cuda.fused_function import fused_function
 from tests.cuda.kernel_set import Kernels
-from tests.cuda.products import Case
-from tests.cuda.ptxas import SM_80, cuda_source, kernel_usage
-from tir_schedules import schedule_func
+from tests.cuda.ptxas import kernel_usage
+from tests.cuda.rule_cases import kernels_by, operator_case, reason_of
 
 RULE = "register_rows"
 op = relax.op
@@ -31,27 +28,12 @@ def layer_norm(x: np.ndarray, scale: np.ndarray, shift: np.ndarray) -> np.ndarra
     return centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-5) * scale + shift
 
 
-def case(
-    emit: Callable[..., relax.Expr],
-    expected: Callable[..., np.ndarray],
-    *shapes: tuple[int | str, ...],
-    dtype: str = "float32",
-    sizes: dict[str, int] | None = None,
-) -> Case:
-    known: list[tuple[int, ...]] = [
-        tuple((sizes or {}).get(d, d) if isinstance(d, str) else d for d in s) for s in shapes
-    ]
-    result = expected(*(np.ones(s) for s in known)).shape
-    func = fused_function(emit, shapes, dtype)
-    return Case(func, known, result, expected, dtype, dtype, sizes or {})
-
-
 CASES = {
-    "softmax": case(op.nn.softmax, softmax, (7, 1000)),
-    "odd_softmax": case(op.nn.softmax, softmax, (3, 2, 67)),
-    "long_softmax": case(op.nn.softmax, softmax, (2, 2500)),
-    "any_rows": case(op.nn.softmax, softmax, ("n", 128), sizes={"n": 6}),
-    "half_layer_norm": case(
+    "softmax": operator_case(op.nn.softmax, softmax, (7, 1000)),
+    "odd_softmax": operator_case(op.nn.softmax, softmax, (3, 2, 67)),
+    "long_softmax": operator_case(op.nn.softmax, softmax, (2, 2500)),
+    "any_rows": operator_case(op.nn.softmax, softmax, ("n", 128), sizes={"n": 6}),
+    "half_layer_norm": operator_case(
         lambda x, g, b: op.nn.relu(op.nn.layer_norm(x, g, b, axes=[-1])),
         lambda x, g, b: np.maximum(layer_norm(x, g, b), 0),
         (8, 256),
@@ -59,7 +41,7 @@ CASES = {
         (256,),
         dtype="float16",
     ),
-    "sum_of_planes": case(
+    "sum_of_planes": operator_case(
         lambda x: op.sum(x, axis=[2, 3]), lambda x: x.sum(axis=(2, 3)), (2, 3, 16, 10)
     ),
 }
@@ -67,12 +49,7 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def kernels() -> Kernels:
-    functions: dict[str, PrimFunc] = {}
-    for name, each in CASES.items():
-        scheduled = schedule_func(each.func, SM_80)
-        assert scheduled.rule == RULE, (name, scheduled.declined)
-        functions[name] = scheduled.func
-    whole = Kernels(functions, cuda_source(functions))
+    whole = kernels_by(RULE, CASES)
     return whole.with_broken("long_softmax", {"no_barrier": ("__syncthreads();", ";", 0)})
 
 
@@ -97,11 +74,7 @@ def test_a_missing_barrier_between_warps_is_caught(kernels: Kernels) -> None:
 
 
 def test_others_are_declined_with_a_reason() -> None:
-    def reason(emit: Callable[..., relax.Expr], *shapes: tuple[int, ...]) -> str:
-        result = schedule_func(fused_function(emit, shapes), SM_80)
-        assert result.rule != RULE
-        return dict(result.declined)[RULE]
-
+    reason = partial(reason_of, RULE)
     assert "short" in reason(lambda x: op.sum(x, axis=1), (100, 8))
     assert "columns" in reason(lambda x: op.nn.softmax(x, axis=0), (64, 64))
     assert "registers" in reason(op.nn.softmax, (2, 70_000))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,28 +11,28 @@ from tvm import relax
 from tests.cuda.emulator.launch import Fault
 from tests.cuda.fused_function import fused_function
 from tests.cuda.kernel_set import Kernels
-from tests.cuda.ptxas import SM_80, cuda_source, kernel_usage
-from tests.cuda.test_register_rows import case
+from tests.cuda.ptxas import SM_80, kernel_usage
+from tests.cuda.rule_cases import kernels_by, operator_case, reason_of
 from tir_schedules import schedule_func
 
 RULE = "transpose"
 op = relax.op
 CASES = {
-    "matrix": case(op.permute_dims, np.transpose, (96, 64)),
-    "ragged": case(op.permute_dims, np.transpose, (45, 70)),
-    "half": case(op.permute_dims, np.transpose, (64, 128), dtype="float16"),
-    "channels_last": case(
+    "matrix": operator_case(op.permute_dims, np.transpose, (96, 64)),
+    "ragged": operator_case(op.permute_dims, np.transpose, (45, 70)),
+    "half": operator_case(op.permute_dims, np.transpose, (64, 128), dtype="float16"),
+    "channels_last": operator_case(
         lambda x: op.permute_dims(x, [0, 2, 3, 1]),
         lambda x: x.transpose(0, 2, 3, 1),
         (2, 40, 5, 9),
     ),
-    "with_a_map": case(
+    "with_a_map": operator_case(
         lambda x, y: op.nn.relu(op.add(op.permute_dims(x, [0, 2, 1]), y)),
         lambda x, y: np.maximum(x.transpose(0, 2, 1) + y, 0),
         (2, 33, 40),
         (40, 33),
     ),
-    "with_a_column": case(
+    "with_a_column": operator_case(
         lambda x, y: op.multiply(op.permute_dims(x), y), lambda x, y: x.T * y, (40, 33), (33, 1)
     ),
 }
@@ -40,12 +40,7 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def kernels() -> Kernels:
-    functions = {}
-    for name, each in CASES.items():
-        scheduled = schedule_func(each.func, SM_80)
-        assert scheduled.rule == RULE, (name, scheduled.declined)
-        functions[name] = scheduled.func
-    whole = Kernels(functions, cuda_source(functions))
+    whole = kernels_by(RULE, CASES)
     return whole.with_broken("matrix", {"no_barrier": ("__syncthreads();", ";", 0)})
 
 
@@ -70,11 +65,7 @@ def test_a_missing_barrier_is_caught(kernels: Kernels) -> None:
 
 
 def test_others_are_declined_with_a_reason() -> None:
-    def reason(emit: Callable[..., relax.Expr], *shapes: tuple[int, ...]) -> str:
-        result = schedule_func(fused_function(emit, shapes), SM_80)
-        assert result.rule != RULE
-        return dict(result.declined)[RULE]
-
+    reason = partial(reason_of, RULE)
     assert "0 operands" in reason(lambda x: op.permute_dims(x, [1, 0, 2]), (8, 9, 16))
     assert "2 operands" in reason(
         lambda x, y: op.add(op.permute_dims(x), op.permute_dims(y)), (32, 64), (32, 64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,19 +13,13 @@ from tvm import relax
 
 from tests.cuda.fused_function import fused_function
 from tests.cuda.kernel_set import Kernels
-from tests.cuda.products import Case
+from tests.cuda.products import Case, convolved, windows
 from tests.cuda.ptxas import SM_80, cuda_source, kernel_usage
+from tests.cuda.rule_cases import kernels_by, operator_case, reason_of
 from tir_schedules import Machine, schedule_func
 
 RULE = "window"
 op = relax.op
-
-
-def windows(x: np.ndarray, size: int, stride: int, pad: int, fill: float = 0) -> np.ndarray:
-    """Return the windows of an NHWC image as [n, y, x, c, i, j]."""
-    padded = np.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0)), constant_values=fill)
-    seen = np.lib.stride_tricks.sliding_window_view(padded, (size, size), (1, 2))
-    return seen[:, ::stride, ::stride]
 
 
 def depthwise(size: int, stride: int, channels: int, dtype: str = "float32") -> Case:
@@ -41,7 +36,7 @@ def depthwise(size: int, stride: int, channels: int, dtype: str = "float32") -> 
         seen = windows(x, size, stride, size // 2)
         return np.maximum(np.einsum("nyxcij,ijc->nyxc", seen, w[:, :, 0]) + b, 0)
 
-    return case(emit, expected, shapes, dtype)
+    return operator_case(emit, expected, *shapes, dtype=dtype)
 
 
 def groups(count: int, channels: int) -> Case:
@@ -53,36 +48,24 @@ def groups(count: int, channels: int) -> Case:
         return op.nn.conv2d(x, w, 1, 1, groups=count, **layouts)
 
     def expected(x: np.ndarray, w: np.ndarray) -> np.ndarray:
-        seen = windows(x, 3, 1, 1).reshape(1, 7, 8, count, channels, 3, 3)
-        kernel = w.reshape(3, 3, channels, count, channels)
-        return np.einsum("nyxgcij,ijcgo->nyxgo", seen, kernel).reshape(1, 7, 8, -1)
+        return convolved(x, w, 1, count)
 
-    return case(emit, expected, shapes)
-
-
-def case(
-    emit: Callable[..., relax.Expr],
-    expected: Callable[..., np.ndarray],
-    shapes: list[tuple[int, ...]],
-    dtype: str = "float32",
-) -> Case:
-    result = expected(*(np.ones(s) for s in shapes)).shape
-    return Case(fused_function(emit, shapes, dtype), shapes, result, expected, dtype, dtype, {})
+    return operator_case(emit, expected, *shapes)
 
 
 CASES = {
     "depthwise": depthwise(3, 1, 32),
     "depthwise_half_stride_2": depthwise(5, 2, 16, "float16"),
     "narrow_groups": groups(4, 4),
-    "max_pool": case(
+    "max_pool": operator_case(
         lambda x: op.nn.max_pool2d(x, (3, 3), (2, 2), (1, 1, 1, 1), layout="NHWC"),
         lambda x: windows(x, 3, 2, 1, -np.inf).max((4, 5)),
-        [(1, 11, 12, 8)],
+        (1, 11, 12, 8),
     ),
-    "average": case(
+    "average": operator_case(
         lambda x: op.nn.adaptive_avg_pool2d(x, (1, 1), layout="NHWC"),
         lambda x: x.mean((1, 2), keepdims=True),
-        [(2, 7, 7, 16)],
+        (2, 7, 7, 16),
     ),
 }
 
@@ -93,12 +76,7 @@ def kernels() -> Kernels:
     whole = Machine.from_target(SM_80)
     assert whole.gpu is not None
     small = replace(whole, gpu=replace(whole.gpu, multiprocessors=1))
-    functions = {}
-    for name, each in CASES.items():
-        scheduled = schedule_func(each.func, SM_80, small)
-        assert scheduled.rule == RULE, (name, scheduled.declined)
-        functions[name] = scheduled.func
-    return Kernels(functions, cuda_source(functions))
+    return kernels_by(RULE, CASES, small)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -118,10 +96,7 @@ def test_windows_share_what_they_read(kernels: Kernels) -> None:
 
 
 def test_others_are_declined_with_a_reason() -> None:
-    def reason(emit: Callable[..., relax.Expr], *shapes: tuple[int, ...]) -> str:
-        result = schedule_func(fused_function(emit, shapes), SM_80)
-        assert result.rule != RULE
-        return dict(result.declined)[RULE]
+    reason = partial(reason_of, RULE)
 
     def pool(layout: str) -> Callable[..., relax.Expr]:
         return lambda x: op.nn.max_pool2d(x, (2, 2), (2, 2), layout=layout)
