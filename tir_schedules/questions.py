@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import lru_cache
 from typing import Any, Protocol
 
 from tir_schedules.machine import Machine
@@ -27,12 +28,17 @@ _asked: ContextVar[dict[Question, Sequence[Any]] | None] = ContextVar("asked", d
 
 def decide(question: Question, machine: Machine) -> Any:
     """Answer a question as measured; where nothing was, as the cost model does."""
-    options = question.options(machine)
+    options = _options(question, machine)
     asked = _asked.get()
     if asked is not None:
         asked[question] = options
     measured = dict(machine.answers).get(question, options[0])  # None may be an answer
     return measured if measured in options else options[0]
+
+
+@lru_cache(maxsize=1024)  # the layers of a network ask the same over and over
+def _options(question: Question, machine: Machine) -> Sequence[Any]:
+    return question.options(machine)
 
 
 @contextmanager

@@ -16,6 +16,8 @@ def uses(node: object, var: Var) -> bool:
 
 def used_in(node: object) -> list[Var]:
     """Return the variables that an expression, a statement or a function uses, with repeats."""
+    if isinstance(node, Var):
+        return [node]
     found: list[Var] = []
     tvm_ffi.structural_walk(node, (Var, found.append), order="pre")
     return found

@@ -15,7 +15,7 @@ from tvm.ir import TensorLoad
 from tvm.s_tir import SBlock
 from tvm.tirx import BufferStore, IntImm, IterVar, PrimFunc, Var, While
 
-from tir_schedules.variables import uses
+from tir_schedules.variables import used_in
 
 
 class Category(IntEnum):
@@ -88,7 +88,8 @@ def _categorize_block(block: SBlock) -> Verdict:
     if not stores:  # an extern call writes through pointers
         return Verdict(Category.OPAQUE, name, ())
     spatial = [iv.var for iv in block.iter_vars if int(iv.iter_type) == IterVar.DataPar]
-    reduced = [iv.var for iv in block.iter_vars if int(iv.iter_type) == IterVar.CommReduce]
+    own = set(spatial)
+    reduced = {iv.var for iv in block.iter_vars if int(iv.iter_type) == IterVar.CommReduce}
     written = {store.buffer for store in stores}
     targets = [store.indices for store in stores]
     if any(not _is_own_point(indices, spatial) for indices in targets):
@@ -100,14 +101,11 @@ def _categorize_block(block: SBlock) -> Verdict:
     for load in loads:
         if load.source in written:
             continue  # the accumulator of a reduction
-        along = [v for v in reduced if any(uses(index, v) for index in load.indices)]
+        used = [set(used_in(index)) for index in load.indices]
+        along = set().union(*used) & reduced
         if along:
-            rows.add(frozenset(s for s in spatial if any(uses(index, s) for index in load.indices)))
-            windows |= any(
-                uses(index, r) and any(uses(index, s) for s in spatial)
-                for index in load.indices
-                for r in along
-            )
+            rows.add(frozenset(set().union(*used) & own))
+            windows |= any(index & reduced and index & own for index in used)
         category = Category.REDUCTION if along else _read_category(load.indices, spatial)
         accesses.append(
             Access(load.source.name, ", ".join(str(index) for index in load.indices), category)

@@ -9,16 +9,17 @@ not look through. It takes a load and a store per register, once per tile.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import dataclass, field
 
 import tvm
 import tvm_ffi
 from tvm import tirx
-from tvm.tirx import AllocBuffer, Buffer, BufferStore, Evaluate, SeqStmt, Stmt
+from tvm.ir import TensorLoad
+from tvm.tirx import AllocBuffer, Buffer, BufferStore, Evaluate, For, SeqStmt, Stmt
 
 from tir_schedules.llvm.stack_allocation import buffer_bytes, fits_stack
-from tir_schedules.loads import loads_in
 
 # Operations per element of the tile from which an epilogue needs registers of its own. Bias,
 # residual and a limited activation are five.
@@ -42,52 +43,100 @@ def settle_tiles(
     tvm_ffi.structural_walk(func.body, (AllocBuffer, allocated), order="pre")
     if not held:
         return func
-    settle = partial(_settle, held=held)
-    return func.with_body(tvm_ffi.structural_map(func.body, (SeqStmt, settle)))
+    return func.with_body(tvm_ffi.structural_map(func.body, (SeqStmt, _Settle(held))))
 
 
-def _settle(seq: SeqStmt, held: Sequence[Buffer]) -> Stmt:
-    statements: list[Stmt] = []
-    tiles: dict[Buffer, Buffer | None] = {}
-    for stmt in seq.seq:
-        tiles.update((tile, None) for tile in _accumulated(stmt) if tile in held)
-        for tile, copy in tiles.items():
-            if copy is None and _is_long_epilogue(stmt, tile):
-                tiles[tile] = copy = tirx.decl_buffer(
-                    tile.shape, tile.dtype, f"{tile.name}_settled", scope=tile.scope(), layout=None
-                )
-                statements += [AllocBuffer(copy), _copy(tile, copy)]
-            if copy is not None:
-                stmt = _read_from(stmt, tile, copy)
-        statements.append(stmt)
-    return SeqStmt(statements)
+@dataclass
+class _Use:
+    """What a statement does with the tiles of its function: how often it loads each, for one."""
+
+    written: set[Buffer] = field(default_factory=set)
+    accumulated: set[Buffer] = field(default_factory=set)
+    loads: Counter[Buffer] = field(default_factory=Counter)
+
+    def add(self, other: _Use) -> None:
+        """Count what a part of the statement does."""
+        self.written |= other.written
+        self.accumulated |= other.accumulated
+        self.loads.update(other.loads)
 
 
-def _accumulated(stmt: Stmt) -> list[Buffer]:
-    """Return the buffers that `stmt` adds to in place."""
-    found: list[Buffer] = []
+class _Settle:
+    """Gives the long epilogues of a function copies of their tiles, sequence by sequence."""
 
-    def visit(store: BufferStore) -> None:
-        if loads_in(store.value, store.buffer):
-            found.append(store.buffer)
+    def __init__(self, held: Sequence[Buffer]) -> None:
+        # By hash, which is an address; to ask whether two buffers are equal takes TVM far longer.
+        self._held = {hash(buffer): buffer for buffer in held}
+        # Unrolled loops make long sequences within sequences: each statement is looked at once.
+        self._uses: dict[Stmt, _Use] = {}
 
-    tvm_ffi.structural_walk(stmt, (BufferStore, visit), order="pre")
-    return found
+    def __call__(self, seq: SeqStmt) -> Stmt:
+        statements: list[Stmt] = []
+        copies: dict[Buffer, Buffer | None] = {}
+        changed = False
+        for stmt in seq.seq:
+            use = self._use(stmt)
+            for tile in use.written:
+                copies.pop(tile, None)
+            copies.update(dict.fromkeys(use.accumulated))
+            read = [tile for tile in copies if tile in use.loads]
+            operations = _operations(stmt) if read else 0
+            for tile in read:
+                is_long = operations >= _LONG * use.loads[tile] and tile not in use.accumulated
+                if is_long and copies[tile] is None:
+                    copies[tile] = copy = _buffer_like(tile)
+                    statements += [AllocBuffer(copy), _copy(tile, copy)]
+                if (settled := copies[tile]) is not None:
+                    stmt = _read_from(stmt, tile, settled)
+                    changed = True
+            statements.append(stmt)
+        # The same where nothing changed: whoever looks at what holds it knows it already.
+        return SeqStmt(statements) if changed else seq
+
+    def _use(self, stmt: Stmt) -> _Use:
+        if (use := self._uses.get(stmt)) is None:
+            use = self._uses[stmt] = _Use()
+            if isinstance(stmt, SeqStmt | For):
+                for part in stmt.seq if isinstance(stmt, SeqStmt) else [stmt.body]:
+                    use.add(self._use(part))
+            else:
+                self._look(stmt, use)
+        return use
+
+    def _look(self, stmt: Stmt, use: _Use) -> None:
+        stored: Buffer | None = None
+
+        def store(node: BufferStore) -> None:
+            nonlocal stored
+            stored = self._held.get(hash(node.buffer))
+            if stored is not None:
+                use.written.add(stored)
+
+        def load(node: TensorLoad) -> None:
+            tile = self._held.get(hash(node.source))
+            if tile is not None:
+                use.loads[tile] += 1
+                if tile is stored:  # what a store's value loads comes right after it
+                    use.accumulated.add(tile)
+
+        tvm_ffi.structural_walk(stmt, [(BufferStore, store), (TensorLoad, load)], order="pre")
 
 
-def _is_long_epilogue(stmt: Stmt, tile: Buffer) -> bool:
-    """Return whether `stmt` computes much of a finished tile."""
-    loads = len(loads_in(stmt, tile))
-    if not loads or any(tile.same_as(buffer) for buffer in _accumulated(stmt)):
-        return False
-    operations = 0
+def _buffer_like(tile: Buffer) -> Buffer:
+    name, scope = f"{tile.name}_settled", tile.scope()
+    return tirx.decl_buffer(tile.shape, tile.dtype, name, scope=scope, layout=None)
+
+
+def _operations(stmt: Stmt) -> int:
+    """Return how many operations on floats `stmt` is written with."""
+    found = 0
 
     def visit(node: tirx.Expr) -> None:
-        nonlocal operations
-        operations += "float" in str(node.ty.dtype)
+        nonlocal found
+        found += "float" in str(node.ty.dtype)
 
-    tvm_ffi.structural_walk(stmt, [(kind, visit) for kind in _OPERATIONS], order="pre")
-    return operations >= _LONG * loads
+    tvm_ffi.structural_walk(stmt, (_OPERATIONS, visit), order="pre")
+    return found
 
 
 def _copy(tile: Buffer, copy: Buffer) -> Stmt:
