@@ -78,6 +78,12 @@ class DimArithmetic:
         divide = tirx.floordiv if both_positive else tirx.truncdiv
         return self._divided(divide, left, right)
 
+    def floordiv(self, left: Dim, right: Dim) -> Dim:
+        """Divide rounding down, as Python's // does."""
+        if is_static(left) and is_static(right):
+            return int(left) // int(right)
+        return self._divided(tirx.floordiv, left, right)
+
     def floormod(self, left: Dim, right: Dim) -> Dim:
         """Return the remainder with the divisor's sign, as ONNX's Mod with fmod=0 does."""
         if is_static(left) and is_static(right):

@@ -17,6 +17,7 @@ import tvm
 
 from frontends.imported_model import TensorSpec
 from relaxc.errors import InvalidInput
+from relaxc.size_expressions import size_of
 
 _ALIGNMENT = 64  # bytes; tvm.runtime allocates with it and LLVM code generation assumes it
 
@@ -103,6 +104,36 @@ def check_input(spec: TensorSpec, value: Any, sizes: dict[str, tuple[int, str]])
             first, owner = sizes.setdefault(dim, (size, spec.name))
             if first != size:
                 raise fail(f"wrong shape ({dim} is {first} in {owner!r})")
+
+
+def computed_axes(spec: TensorSpec) -> list[tuple[int, str]]:
+    """Return the axes of an input whose sizes are expressions, and these."""
+    named = ((axis, dim) for axis, dim in enumerate(spec.shape) if isinstance(dim, str))
+    return [(axis, dim) for axis, dim in named if not dim.isidentifier()]
+
+
+def check_computed(
+    specs: Sequence[TensorSpec], values: Sequence[Any], sizes: Mapping[str, int]
+) -> None:
+    """Check the sizes that the model computes from those of other inputs, such as `2 * n`.
+
+    Args:
+        specs: What the model expects.
+        values: As many arguments, or what has no shape.
+        sizes: Of the symbols, by name.
+
+    Raises:
+        InvalidInput: Naming the input, the expression and what it is in this call.
+    """
+    for spec, value in zip(specs, values, strict=True):
+        for axis, dim in computed_axes(spec) if hasattr(value, "shape") else ():
+            size, wanted = int(value.shape[axis]), size_of(dim, sizes)
+            if wanted is not None and size != wanted:
+                raise InvalidInput(
+                    f"input {spec.name!r}: axis {axis} has size {size}, and must have {dim}, "
+                    f"which is {wanted} in this call",
+                    tensor=spec.name,
+                )
 
 
 def check_ranges(

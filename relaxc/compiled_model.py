@@ -13,8 +13,10 @@ from tvm import relax
 from frontends.imported_model import TensorSpec
 from relax_passes.analysis.fixed_values import PREPARE
 from relaxc.bind_inputs import (
+    check_computed,
     check_input,
     check_ranges,
+    computed_axes,
     from_tensor,
     kind_of,
     order_arguments,
@@ -87,6 +89,7 @@ class CompiledModel:
         )
         self._inputs = tuple(s for n, s in enumerate(metadata.inputs) if n not in given)
         self._outputs = tuple(s for n, s in enumerate(metadata.outputs) if n not in results)
+        self._computes_sizes = any(computed_axes(spec) for spec in self._inputs)
         self._sizes = CallSizes(self._inputs, self._outputs, metadata.report)
 
     @property
@@ -190,6 +193,8 @@ class CompiledModel:
         check_ranges(self._metadata.ranges, sizes)
         kind = _output_kind(kinds)
         found = {name: size for name, (size, _) in sizes.items()}
+        if self._computes_sizes:
+            check_computed(self.inputs, values, found)
         bound: BoundOutputs | None = getattr(self._local, "bound", None)
         if bound is not None:
             bound.check_sizes(self.outputs, found)

@@ -33,6 +33,7 @@ from frontends.onnx.relax_reason import plain_reason
 from frontends.onnx.stored_types import check_stored_inputs, name_stored_results
 from frontends.onnx.symbols import MOST_ELEMENTS, InputShapes, sanitize
 from frontends.onnx.value import Value, relax_constant, shared_array, tensors_of
+from frontends.size_statements import state
 from frontends.storage_types import container
 
 Scope = MutableMapping[str, Value]
@@ -345,9 +346,7 @@ class GraphBuilder:
             return
         if truth is False:
             raise InvalidModel(f"its sizes contradict what it needs: {name}")
-        one_or_none = relax.ShapeExpr([tirx.Select(condition, prim(1), prim(0))])
-        holds = self._block.emit(one_or_none, "holds")
-        self._block.match_cast(holds, relax.ShapeType([prim(1)]), sanitize(name))
+        state(self._block, condition, sanitize(name))
 
     def name_size(self, size: Dim, name: str) -> tirx.Var:
         """Return a new symbol for a size that is computed."""

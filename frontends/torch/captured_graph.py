@@ -16,6 +16,7 @@ from tvm import relax
 from frontends.errors import UnsupportedOperator
 from frontends.fixed_inputs import mark_fixed
 from frontends.imported_model import ImportedModel, TensorSpec
+from frontends.size_statements import with_reasons
 from frontends.torch.dtypes import dtype_name
 from frontends.torch.graph_builder import GraphBuilder
 from frontends.torch.graph_walk import (
@@ -147,6 +148,7 @@ class CapturedGraph:
         module = build_main(block, self._variables, emit)
         tensors = enumerate(self._arguments)
         fixed = [n for n, a in tensors if a.kind == "tensor" and a.place in self._fixed]
+        module = with_reasons(module, builder.sizes.reasons)
         return ImportedModel(mark_fixed(module, fixed), tuple(self._specs), tuple(specs), source)
 
     def _tensor_inputs(self, live: set[torch.fx.Node]) -> dict[torch.fx.Node, relax.Var]:

@@ -17,6 +17,7 @@ from torch.export import Dim, ExportedProgram
 from frontends.errors import InvalidModel
 from frontends.size_bounds import split_bound
 from frontends.torch.decompositions import OWN_DECOMPOSITIONS
+from frontends.torch.export_stacks import is_users, kept_stacks
 
 _ATEN = torch.ops.aten
 
@@ -71,6 +72,8 @@ KEPT_WHOLE = tuple(
 def export_core_aten(source: Any, example_inputs: Any, dynamic_shapes: Any) -> ExportedProgram:
     """Export `source` and decompose it to core ATen operators plus `KEPT_WHOLE`.
 
+    Its conditions on sizes still have their stacks: `SizeGuards` reads them.
+
     Raises:
         InvalidModel: `source` is neither a module nor an exported program, is in training mode,
             lacks example inputs, or cannot be traced.
@@ -80,7 +83,7 @@ def export_core_aten(source: Any, example_inputs: Any, dynamic_shapes: Any) -> E
     name = type(source).__name__
     try:
         # Without gradients: torch traces operators that hold graphs in other ways for those.
-        with torch.no_grad(), _without_torchs_own_warnings():
+        with torch.no_grad(), _without_torchs_own_warnings(), kept_stacks():
             program = source
             if not isinstance(source, ExportedProgram):
                 args, named = _split(example_inputs)
@@ -179,13 +182,13 @@ _QUOTED = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in .*\n\s*(?P
 
 def _place(error: Exception) -> str:
     """Return the line of the user's code that an error quotes, or else was raised in."""
-    own = os.path.dirname(torch.__file__), os.path.dirname(__file__)
+    own = os.path.dirname(__file__)
     frames = traceback.extract_tb(error.__traceback__)
     places = [(frame.filename, str(frame.lineno), frame.line or "") for frame in frames]
     for match in _QUOTED.finditer(str(error)):
         places.append((match["file"], match["line"], match["code"]))
     for file, line, code in reversed(places):
-        if not file.startswith((*own, "<")) and os.path.basename(file) != "contextlib.py":
+        if is_users(file) and not file.startswith(own):
             return f" ({file}:{line}: {code.strip()})"
     return ""
 

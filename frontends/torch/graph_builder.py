@@ -15,10 +15,11 @@ from frontends.computations.checked_indices import NAME as CHECK
 from frontends.computations.checked_indices import checked_indices
 from frontends.computations.exact_reshape import exact_reshape
 from frontends.control_flow.function_builder import FunctionBuilder
-from frontends.dims import DimArithmetic
 from frontends.errors import InvalidModel, UnsupportedOperator
 from frontends.torch.dtypes import dtype_name, number_constant, part_dtype
 from frontends.torch.requirements import Requirements
+from frontends.torch.size_guards import SizeGuards
+from frontends.torch.size_requirements import SizeRequirements
 from frontends.torch.sizes import product, same_shape
 from frontends.torch.source_line import source_line
 from frontends.torch.symbolic_numbers import SymbolicNumbers
@@ -53,6 +54,8 @@ class GraphBuilder:
         numbers: Translates torch's other symbolic numbers, those read from tensors.
         functions: Builds functions that this one calls.
         requirements: What must hold when the function that is being built runs.
+        guards: What is known of the conditions on sizes in the graph; None where they hold.
+        sizes: States conditions on sizes.
         loop_indices: The number of the step in each loop around, outermost first.
         holds_functions: Whether the graph has others within, which may use its sizes.
         run_subgraph: Converts a graph that an operator holds where it is called: the graph and its
@@ -61,11 +64,17 @@ class GraphBuilder:
     """
 
     def __init__(
-        self, block: relax.BlockBuilder, symbols: SymbolTable, seed: relax.Expr | None = None
+        self,
+        block: relax.BlockBuilder,
+        symbols: SymbolTable,
+        seed: relax.Expr | None = None,
+        guards: SizeGuards | None = None,
     ) -> None:
         """Build into `block`, whose function and dataflow scopes the importer opens."""
         self.seed, self._draws = seed, 0
-        self.functions = FunctionBuilder(block, DimArithmetic(), symbols.known, symbols.fresh)
+        self.guards = guards
+        self.sizes = SizeRequirements(block, symbols.arithmetic)
+        self.functions = FunctionBuilder(block, symbols.arithmetic, symbols.known, symbols.fresh)
         self.requirements = Requirements(self.te, self.emit)
         self.loop_indices: list[Size] = []
         self.holds_functions = False
@@ -364,6 +373,7 @@ class GraphBuilder:
             return x
         if any(isinstance(size, int) and size == -1 for size in wanted):
             return self.emit(relax.op.reshape(x, wanted))
+        self.sizes.require_elements(self.node, self.shape(x), wanted)
         return self.emit(exact_reshape(x, relax.ShapeExpr(wanted)))
 
     def rows(self, x: relax.Expr, axis: int) -> relax.Expr:
@@ -386,7 +396,8 @@ class GraphBuilder:
     def slice_axis(
         self, x: relax.Expr, axis: int, begin: Size, end: Size, step: int = 1
     ) -> relax.Expr:
-        """Take `begin:end:step` of one axis; the bounds must lie within it."""
+        """Take `begin:end:step` of one axis; the bounds must lie within it, which a run checks."""
+        self.sizes.require_within(self.node, begin, end, self.shape(x)[axis])
         return self.emit(
             relax.op.strided_slice(x, [axis], [begin], [end], [step], assume_inbound=True)
         )

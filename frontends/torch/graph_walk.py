@@ -178,6 +178,17 @@ def live_nodes(graph: torch.fx.Graph, wanted: Iterable[torch.fx.Node]) -> list[t
     return [node for node in graph.nodes if node in live]
 
 
+def sizes_first(nodes: Sequence[torch.fx.Node]) -> list[torch.fx.Node]:
+    """Return nodes with asserts of sizes of inputs first: what a user requires is told first."""
+    early: dict[torch.fx.Node, None] = {}
+    for node in nodes:
+        is_early = is_size(node) or str(node.target) in ASSERTS
+        if is_early and str(node.target) not in _DEFINE_SIZES:
+            if all(n in early or n.op == "placeholder" for n in node.all_input_nodes):
+                early[node] = None
+    return [*early, *(node for node in nodes if node not in early)]
+
+
 def _defines_symbol(node: torch.fx.Node) -> bool:
     """Tell whether a node's value holds a symbol that only the run's data decides."""
     if str(node.target) in (*_DEFINE_SIZES, *_DECIDE_LENGTH):

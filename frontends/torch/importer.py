@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -15,12 +16,20 @@ from tvm import relax
 from frontends.fixed_inputs import mark_fixed
 from frontends.imported_model import ImportedModel, TensorSpec
 from frontends.size_bounds import promise, split_bound
+from frontends.size_statements import with_reasons
 from frontends.torch.complex_numbers import from_pairs
 from frontends.torch.dtypes import part_dtype
 from frontends.torch.export_program import export_core_aten
 from frontends.torch.graph_builder import GraphBuilder
-from frontends.torch.graph_walk import GraphWalk, check_layout, check_operators, live_nodes
+from frontends.torch.graph_walk import (
+    GraphWalk,
+    check_layout,
+    check_operators,
+    live_nodes,
+    sizes_first,
+)
 from frontends.torch.main_function import build_main
+from frontends.torch.size_guards import SizeGuards
 from frontends.torch.symbolic_shapes import Size, SymbolTable, named_dims
 
 _WEIGHTS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
@@ -35,16 +44,17 @@ def import_exported_program(
 ) -> ImportedModel:
     """Import a module or an exported program; see `frontends.torch.import_torch`."""
     program = export_core_aten(source, example_inputs, dynamic_shapes)
-    names = _symbol_names(program, dynamic_shapes)
-    return _Program(program, names, keep_params).build(type(source).__name__)
+    built = _Program(program, dynamic_shapes, keep_params)
+    return built.build(type(source).__name__)
 
 
 class _Program:
     """One pass over a program's graph."""
 
-    def __init__(self, program: ExportedProgram, names: dict[str, str], keep_params: bool) -> None:
+    def __init__(self, program: ExportedProgram, dynamic_shapes: Any, keep_params: bool) -> None:
         self.program, self.keep_params = program, keep_params
-        self.symbols = SymbolTable(names)
+        self.symbols = SymbolTable(_symbol_names(program, dynamic_shapes))
+        self.least = _declared_least(dynamic_shapes)
         self.nodes = {node.name: node for node in program.graph.nodes}
         self.inputs: list[tuple[relax.Var, TensorSpec]] = []
         self.kept: list[tuple[relax.Var, TensorSpec]] = []
@@ -62,7 +72,7 @@ class _Program:
             values[node] = self._input(node, spec)
         check_operators(live, self.program.graph_module)
         block = relax.BlockBuilder()
-        builder = GraphBuilder(block, self.symbols)
+        builder = GraphBuilder(block, self.symbols, guards=SizeGuards(self.program))
         walk = GraphWalk(builder, values, self.program.graph_module)
         everything = [*self.inputs, *self.kept]
 
@@ -72,12 +82,14 @@ class _Program:
                 builder.define_sizes(builder.reshape(var, [1]), [size])
             for node in self.pairs:
                 values[node] = from_pairs(builder, values[node])
-            walk.run(live)
+            walk.run(sizes_first(live))
             return walk.held([walk.tensor(node) for _, node in results])
 
         module = build_main(block, [var for var, _ in everything], emit)
         ranges, symbols = self.program.range_constraints, self.symbols
-        module = promise(module, symbols.upper_bounds(ranges), symbols.lower_bounds(ranges))
+        least = {**symbols.lower_bounds(ranges), **self.least}
+        module = promise(module, symbols.upper_bounds(ranges), least)
+        module = with_reasons(module, builder.sizes.reasons)
         outputs = tuple(self._spec(name, node.meta["val"]) for name, node in results)
         specs = tuple(spec for _, spec in everything)
         fixed = [number for number, spec in enumerate(specs) if spec.is_parameter]
@@ -182,13 +194,23 @@ def _symbol_names(program: ExportedProgram, dynamic_shapes: Any) -> dict[str, st
     inputs = [n for n, s in zip(placeholders, kinds, strict=True) if s.kind == InputKind.USER_INPUT]
     names: dict[str, str] = {}
     for node, dims in zip(inputs, _per_tensor(dynamic_shapes), strict=False):
-        pairs = dims.items() if isinstance(dims, dict) else enumerate(dims or ())
-        for axis, dim in pairs:
+        for axis, dim in _by_axis(dims):
             name = split_bound(dim)[0] if isinstance(dim, str) else getattr(dim, "__name__", None)
             size = node.meta["val"].shape[axis]
             if name and isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
                 names[str(size.node.expr)] = name
     return names
+
+
+def _declared_least(dynamic_shapes: Any) -> dict[str, int]:
+    """Return the least size that a user gives a dimension, by its name: `Dim("n", min=2)`."""
+    dims = (dim for dims in _per_tensor(dynamic_shapes) for _, dim in _by_axis(dims))
+    named = (dim for dim in dims if hasattr(dim, "__name__"))
+    return {dim.__name__: least for dim in named if (least := getattr(dim, "min", 0))}
+
+
+def _by_axis(dims: Any) -> Iterable[tuple[int, Any]]:
+    return dims.items() if isinstance(dims, dict) else enumerate(dims or ())
 
 
 def _per_tensor(spec: Any) -> list[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -12,7 +12,7 @@ import torch
 import tvm
 from tvm import tirx
 
-from frontends.dims import DimArithmetic
+from frontends.dims import DimArithmetic, dim_name
 from frontends.errors import InvalidModel
 from frontends.imported_model import Dim
 
@@ -24,10 +24,10 @@ _TRACED = 2  # the least size that torch tells from 0 and 1
 
 # SymPy and torch name their functions by class; the classes in torch.utils._sympy are private.
 _BINARY = {
-    "FloorDiv": tirx.floordiv,
-    "CleanDiv": tirx.floordiv,
-    "Mod": tirx.floormod,
-    "PythonMod": tirx.floormod,
+    "FloorDiv": DimArithmetic.floordiv,
+    "CleanDiv": DimArithmetic.floordiv,
+    "Mod": DimArithmetic.floormod,
+    "PythonMod": DimArithmetic.floormod,
 }
 _NARY = {
     "Add": operator.add,
@@ -48,11 +48,17 @@ _RELATIONS = {
 
 
 class SymbolTable:
-    """Maps torch's size symbols to TIR variables, one variable per symbol."""
+    """Maps torch's size symbols to TIR variables, one variable per symbol.
+
+    Attributes:
+        arithmetic: Compares sizes; it knows all variables to be at least 0.
+    """
 
     def __init__(self, names: dict[str, str]) -> None:
         """`names` gives the user's name of a torch symbol, such as {"s77": "batch"}."""
+        self.arithmetic = DimArithmetic()
         self._names = names
+        self._equal: dict[Any, Size] = {}
         self._variables: dict[str, tirx.Var] = {}
         self._defined: set[tirx.Var] = set()
         self._fixed: dict[str, Size] = {}
@@ -69,6 +75,17 @@ class SymbolTable:
             if variable is symbol:
                 self._fixed[name] = value
 
+    def equate_where_known(self, asked: Sequence[Any], found: Sequence[Any]) -> None:
+        """Note what torch's expressions of sizes are where a graph asks for known ones.
+
+        Args:
+            asked: Sizes; -1 for one that is left.
+            found: The same as torch has worked them out. A run checks that they agree.
+        """
+        for size, value in zip(asked, found, strict=False):
+            if isinstance(size, int) and size >= 0 and isinstance(value, torch.SymInt):
+                self._equal[value.node.expr] = size
+
     def postpone(self, name: str, define: Callable[[tirx.Var], None]) -> None:
         """Have `define` give a symbol of torch its value where it is first used as a size."""
         self._postponed[name] = define
@@ -81,11 +98,12 @@ class SymbolTable:
     @contextmanager
     def scope(self) -> Iterator[None]:
         """Forget what is bound, defined or met inside: the symbols of a graph within a graph."""
-        outer = self._variables.copy(), self._defined.copy(), self._fixed.copy()
+        outer = *(self._variables.copy(), self._defined.copy()), self._fixed.copy(), self._equal
+        self._equal = {}
         try:
             yield
         finally:
-            self._variables, self._defined, self._fixed = outer
+            self._variables, self._defined, self._fixed, self._equal = outer
 
     def known(self) -> tuple[tirx.Var, ...]:
         """Return all variables that there are."""
@@ -95,8 +113,13 @@ class SymbolTable:
         """Return a variable that stands for no symbol of torch; it has a value from here on."""
         self._fresh += 1
         name = f"{hint}_{self._fresh}"
-        self._variables[name] = variable = tirx.Var(name, "int64")
+        variable = self._declared(name, name)
         self._defined.add(variable)
+        return variable
+
+    def _declared(self, symbol: str, name: str) -> tirx.Var:
+        self._variables[symbol] = variable = tirx.Var(name, "int64")
+        self.arithmetic.declare(variable)
         return variable
 
     def is_undefined(self, size: Size) -> bool:
@@ -150,12 +173,7 @@ class SymbolTable:
             InvalidModel: If it is of a form that has no translation.
         """
         condition = self.condition(value)
-        if isinstance(condition, bool):
-            return condition
-        arithmetic = DimArithmetic()
-        for variable in self.known():
-            arithmetic.declare(variable)
-        return arithmetic.known_truth(condition)
+        return condition if isinstance(condition, bool) else self.arithmetic.known_truth(condition)
 
     def _truth(self, expr: Any) -> Any:
         kind = type(expr).__name__
@@ -185,6 +203,8 @@ class SymbolTable:
             InvalidModel: If it is of a form that has no translation.
         """
         kind = type(expr).__name__
+        if expr in self._equal:
+            return self._equal[expr]
         if expr.is_Integer:
             return int(expr)
         if expr.is_Symbol:
@@ -192,15 +212,15 @@ class SymbolTable:
             if name in self._fixed:
                 return self._fixed[name]
             if name not in self._variables:
-                self._variables[name] = tirx.Var(self._names.get(name, name), "int64")
+                self._declared(name, self._names.get(name, name))
             if name in self._postponed:
                 self._postponed.pop(name)(self._variables[name])
             return self._variables[name]
         if kind in _NARY:
             return functools.reduce(_NARY[kind], [self.of_expression(a) for a in expr.args])
         if kind in _BINARY:
-            left, right = (_as_expr(self.of_expression(a)) for a in expr.args)
-            return _BINARY[kind](left, right)
+            left, right = (self.of_expression(a) for a in expr.args)
+            return _BINARY[kind](self.arithmetic, left, right)
         if kind in ("Pow", "PowByNatural") and expr.args[1].is_Integer and expr.args[1] > 0:
             base = self.of_expression(expr.args[0])
             return functools.reduce(operator.mul, [base] * int(expr.args[1]))
@@ -241,7 +261,7 @@ class SymbolTable:
 
 def named_dims(shape: Iterable[Size]) -> tuple[Dim, ...]:
     """Return a shape as a spec tells it: sizes, and the text of those that are symbolic."""
-    return tuple(size if isinstance(size, int) else str(size) for size in shape)
+    return tuple(dim_name(size) for size in shape)
 
 
 def _as_expr(size: Size) -> tvm.ir.Expr:

@@ -22,6 +22,7 @@ from relax_passes.memory.size_conditions import (
     ConditionFinder,
     is_statement,
     promised_bounds,
+    reasons_of,
 )
 from relax_passes.memory.size_fault import SIZE_FAULT
 from relax_passes.memory.size_origins import size_origins
@@ -38,10 +39,11 @@ def check_sizes(mod: tvm.IRModule, ctx: PassContext) -> tuple[tvm.IRModule, bool
     builder = relax.BlockBuilder(mod)
     changed: dict[tvm.ir.GlobalVar, relax.Function] = {}
     count = checks = 0
+    reasons = reasons_of(mod)
     for var, func in mod.functions.items():
         if isinstance(func, relax.Function) and _CHECKED not in (func.attrs or {}):
             fresh = _fresh_symbols(func)
-            placed, restated = _place_conditions(func, fresh), _restated(func, fresh)
+            placed, restated = _place_conditions(func, fresh, reasons), _restated(func, fresh)
             promised = list(promised_bounds(func))
             if promised:
                 placed[0] = [*promised, *placed.get(0, [])]
@@ -69,10 +71,12 @@ def _fresh_symbols(func: relax.Function) -> dict[relax.Var, frozenset[tirx.Var]]
 
 
 def _place_conditions(
-    func: relax.Function, fresh_symbols: dict[relax.Var, frozenset[tirx.Var]]
+    func: relax.Function,
+    fresh_symbols: dict[relax.Var, frozenset[tirx.Var]],
+    reasons: Mapping[str, str],
 ) -> dict[int, list[Condition]]:
     """Return the conditions by the number of bindings that come before their check."""
-    finder = ConditionFinder()
+    finder = ConditionFinder(reasons)
     known = {symbol: 0 for param in func.params for symbol in _symbols(param.ty)}
     finder.declare(list(known))
     placed: dict[int, list[Condition]] = {}

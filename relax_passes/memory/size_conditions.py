@@ -21,6 +21,8 @@ Size = Any  # a TIR expression of dtype int64
 
 ALLOC_TENSOR = "relax.builtin.alloc_tensor"
 CUT_TENSOR = "relax.memory.alloc_tensor"
+# An attribute of `main`: what errors say of statements, by the names of their variables.
+REASONS = "relaxc.size_reasons"
 # User space of a 64-bit processor: no tensor is larger, and sizes below it never overflow a sum.
 ADDRESS_SPACE = 1 << 47
 
@@ -58,6 +60,14 @@ class Condition:
         return f"{_escaped(self.reason)}{given} (tensor '{_escaped(self.tensor)}')", sizes
 
 
+def reasons_of(mod: tvm.IRModule) -> dict[str, str]:
+    """Return what a frontend has errors say of conditions that it states, by name."""
+    for var, func in mod.functions.items():
+        if var.name_hint == "main" and func.attrs is not None:
+            return {str(name): str(told) for name, told in (func.attrs.get(REASONS) or {}).items()}
+    return {}
+
+
 def is_statement(binding: relax.Binding) -> bool:
     """Tell whether a binding only states a condition c; the check takes its place.
 
@@ -83,9 +93,10 @@ def promised_bounds(func: relax.Function) -> Iterator[Condition]:
 class ConditionFinder:
     """Finds the conditions of one function, binding by binding in the order they run."""
 
-    def __init__(self) -> None:
-        self._analyzer = Analyzer()
-        self._stated: set[str] = set()
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        """`reasons` are what errors say of statements, by name, where it is not the condition."""
+        self._analyzer, self._reasons = Analyzer(), reasons
+        self._stated: set[tuple[str, str]] = set()
 
     def declare(self, symbols: Sequence[tirx.Var]) -> None:
         """State that symbols are sizes: at least zero."""
@@ -102,8 +113,8 @@ class ConditionFinder:
         value, name = binding.value, binding.var.name
         if is_statement(binding):
             (stated,) = _sizes(value.ty) or ()
-            shown = _text(stated.condition)
-            yield from self._new(stated.condition, f"it does not hold that {shown}", name)
+            shown = f"it does not hold that {_text(stated.condition)}"
+            yield from self._new(stated.condition, self._reasons.get(name, shown), name)
         elif isinstance(binding, relax.MatchCast):
             have, want = _sizes(value.ty), _sizes(binding.ty)
             if have is not None and want is not None and len(have) == len(want):
@@ -148,9 +159,9 @@ class ConditionFinder:
         if not hasattr(holds, "ty"):  # `a == b` is an expression only once it is asked to be one
             holds = holds.asobject()
         symbols = frozenset(tirx.analysis.undefined_vars(tirx.Evaluate(holds), []))
-        if reason in self._stated:
+        if (reason, str(holds)) in self._stated:
             return
-        self._stated.add(reason)
+        self._stated.add((reason, str(holds)))
         yield Condition(holds, reason, name, symbols)
 
 

@@ -8,6 +8,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from frontends.errors import InvalidModel
 from frontends.torch.graph_builder import GraphBuilder, Value
 from frontends.torch.registry import converter
+from frontends.torch.size_guards import QUOTED, Told
 from frontends.torch.source_line import source_line
 
 # Nodes that no result depends on, but whose conditions a run has to check.
@@ -24,12 +25,28 @@ def require(
     condition: Value,
     message: str = "Expected Tensor with single nonzero value, but got zero",
 ) -> None:
-    """Let the run fail with torch's message unless the condition holds."""
+    """Let the run fail with the user's message, or torch's, unless the condition holds."""
+    told = b.guards.told(b.node, message) if b.guards else Told(message, source_line(b.node))
+    if told is None:
+        return
     known = _known(b, condition)
-    if known is None:
-        b.requirements.add(b.tensor(condition, "bool"), message + source_line(b.node))
+    if known is None and _is_of_inputs(condition):
+        b.sizes.require(b.node, b.symbols.condition(condition), told.reason)
+    elif known is None:
+        b.requirements.add(b.tensor(condition, "bool"), told.reason(_shown(message)))
     elif not known:
-        raise InvalidModel(message + source_line(b.node), node=b.node.name)
+        raise InvalidModel(told.reason(_shown(message)), node=b.node.name)
+
+
+def _shown(message: str) -> str:
+    """Return a condition as torch's message quotes it."""
+    quoted = QUOTED.match(message)
+    return quoted["condition"] if quoted else message
+
+
+def _is_of_inputs(condition: Value) -> bool:
+    """Tell whether a condition is one on sizes of inputs alone."""
+    return isinstance(condition, torch.SymBool) and not free_unbacked_symbols(condition)
 
 
 def _known(b: GraphBuilder, condition: Value) -> bool | None:
@@ -38,6 +55,6 @@ def _known(b: GraphBuilder, condition: Value) -> bool | None:
         return bool(condition)
     if not isinstance(condition, torch.SymBool) or b.numbers.holds(condition.node.expr):
         return None
-    # Of sizes of inputs alone: what torch took for given while it traced. Bounds of single sizes
-    # are checked where the inputs are; code for symbolic sizes needs nothing else.
-    return b.symbols.known_truth(condition) if free_unbacked_symbols(condition) else True
+    if b.guards is None and _is_of_inputs(condition):
+        return True  # Dynamo has compiled anew where it does not hold
+    return b.symbols.known_truth(condition)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import relax
+from tvm import relax, te
 
 from frontends.torch.graph_builder import GraphBuilder, Value
 from frontends.torch.registry import converter
 from frontends.torch.sizes import same_shape
 from frontends.torch.symbolic_shapes import Size
+
+# Reshapes whose argument is the whole shape.
+_ASKED = ("aten.view.default", "aten._unsafe_view.default", "aten.reshape.default")
 
 
 @converter(
@@ -22,8 +25,13 @@ from frontends.torch.symbolic_shapes import Size
     "aten.squeeze.dims",
     "aten.flatten.using_ints",
 )
-def reshape(b: GraphBuilder, x: Value, *_shape: Any) -> relax.Expr:
-    """The same elements in the result's shape, which torch has worked out, -1 included."""
+def reshape(b: GraphBuilder, x: Value, *shape: Any) -> relax.Expr:
+    """The same elements in the result's shape, which torch has worked out, -1 included.
+
+    torch has a size of n // (n // 2) where 2 was asked for: the one holds where the other does.
+    """
+    asked = shape[0] if shape and str(b.node.target) in _ASKED else ()
+    b.symbols.equate_where_known(asked, b.node.meta["val"].shape)
     return b.reshape(b.tensor(x), b.result_shape)
 
 
@@ -200,7 +208,19 @@ def _roll_axis(b: GraphBuilder, x: relax.Expr, axis: int, shift: int) -> relax.E
 @converter("aten.repeat.default")
 def repeat(b: GraphBuilder, x: Value, repeats: Any) -> relax.Expr:
     """Tile the tensor; missing leading axes count as 1."""
-    return relax.op.tile(b.tensor(x), [b.static(r) for r in repeats])
+    counts = [b.size(count) for count in repeats]
+    if all(isinstance(count, int) for count in counts):
+        return relax.op.tile(b.tensor(x), counts)
+    own = b.shape(b.tensor(x))
+    data = b.reshape(b.tensor(x), [1] * (len(counts) - len(own)) + own)
+
+    def compute(t: te.Tensor, sizes: list[Any]) -> te.Tensor:
+        def element(*at: Any) -> Any:
+            return t(*(i % n for i, n in zip(at, t.shape, strict=True)))
+
+        return te.compute(tuple(sizes), element, name="repeat")
+
+    return b.te(compute, data, dims=b.result_shape)
 
 
 def _is_zero(size: Size) -> bool:

@@ -82,6 +82,13 @@ def test_roll_and_repeat():
     )
 
 
+def test_repeat_as_often_as_another_tensor_has_rows():
+    dims = {"tensors": ({0: "n"}, None)}
+    assert_matches_eager(
+        lambda x, y: y.repeat(x.shape[0], 1, 2), X, X[0, 0].reshape(1, 5), dynamic_shapes=dims
+    )
+
+
 def test_interleaved_repeat_and_tile():
     assert_matches_eager(lambda x: [x.repeat_interleave(2, 1), torch.tile(x, (2, 1))], X)
 
