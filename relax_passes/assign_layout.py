@@ -23,6 +23,7 @@ from relax_passes.layout.plan import LayoutPlan, plan_layouts
 from relax_passes.layout.rules import BlockedOperators, mean_of_pixels
 from relax_passes.layout.transforms import TO_CHANNELS_LAST, LayoutTransforms
 from relax_passes.layout.versions import Versions
+from relax_passes.lowering.rule import dtype_of
 from relax_passes.pass_base import PassContext, graph_pass
 from relax_passes.rewrite_functions import rewrite_functions
 
@@ -98,12 +99,7 @@ class _Walk(PyExprMutator):
         if block is not None:
             # Dumps keep the graph's names.
             value = self.builder_.emit(self.operators.emit(call, block), var.name)
-            result = Blocked(value, block, int(dims_of(var)[1]))
-            self.versions.blocked[var] = result
-            if isinstance(var, relax.DataflowVar):
-                self.only_blocked.add(var)
-            else:
-                self._bind(var, self.transforms.unblock(result))
+            self._hold(var, value, block)
             return
         self._log_obstacle(call)
         from_blocks = self._from_blocks(call)
@@ -111,6 +107,26 @@ class _Walk(PyExprMutator):
             self._bind(var, from_blocks)
             return
         super().visit_var_binding_(binding)
+
+    def visit_match_cast_(self, binding: relax.MatchCast) -> None:
+        var, block = binding.var, self.layouts.get(binding.var)
+        if block is None:
+            super().visit_match_cast_(binding)
+            return
+        image = self.versions.of(binding.value, block).value
+        batch, _, height, width = dims_of(var)
+        sizes = [batch, dims_of(image)[1], height, width, block]
+        checked = relax.TensorType(sizes, dtype_of(image))
+        self._hold(var, self.builder_.match_cast(image, checked, var.name), block)
+
+    def _hold(self, var: relax.Var, value: relax.Expr, block: int) -> None:
+        """Let `value` stand for `var` in blocks; NCHW is made of it when something asks."""
+        result = Blocked(value, block, int(dims_of(var)[1]))
+        self.versions.blocked[var] = result
+        if isinstance(var, relax.DataflowVar):
+            self.only_blocked.add(var)
+        else:
+            self._bind(var, self.transforms.unblock(result))
 
     def _bind(self, var: relax.Var, value: relax.Expr) -> None:
         """Let `value` stand for `var`, a result of the block if `var` is one."""

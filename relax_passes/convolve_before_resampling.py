@@ -97,7 +97,7 @@ class _Exchange(CallRewriter):
                 continue
             mixed = self._convolve(part.source, kernel)
             for one in reversed(part.maps):
-                mixed = one.emit(self.builder_, mixed)
+                mixed = self.builder_.emit(one.of(self.builder_, mixed))
             terms.append(mixed)
         if kept:
             values = [value for value, _ in kept]

@@ -23,7 +23,7 @@ from tvm.tirx import BufferStore, IterVar, PrimFunc
 from relax_passes.layout.blocked import dims_of, has_channels
 from relax_passes.lowering.rule import is_float32
 from tir_schedules.loads import loads_in
-from tir_schedules.variables import used_in, uses
+from tir_schedules.variables import uses
 
 _RANK = 4
 
@@ -51,13 +51,13 @@ class ChannelwiseMap:
         image = self._func.params[self._place]
         return store is not None and _is_linear(store.value, image)
 
-    def emit(
+    def of(
         self, builder: relax.BlockBuilder, image: relax.Expr, channels_last: bool = False
-    ) -> relax.Var:
-        """Compute the map of another image.
+    ) -> tvm.ir.Call:
+        """Return the map of another image.
 
         Args:
-            builder: Where the kernel and its call go.
+            builder: Where the kernel goes.
             image: Tensor (N, D, H', W'), or (N, D, H', W', x) in blocks of channels, D any number;
                 (N, H', W', D) where `channels_last`.
             channels_last: Whether the channels are.
@@ -81,7 +81,7 @@ class ChannelwiseMap:
             size = (rows, columns)
             return _map_of(self._func, parameters, sizes, size, self._place, channels_last)
 
-        return builder.emit_te(compute, *tensors, primfunc_name_hint=self.call.args[0].name_hint)
+        return builder.call_te(compute, *tensors, primfunc_name_hint=self.call.args[0].name_hint)
 
 
 def channelwise_map(call: relax.Expr, mod: tvm.IRModule) -> ChannelwiseMap | None:
@@ -179,13 +179,25 @@ def _is_linear(value: Any, image: tirx.Var) -> bool:
 
 
 def _uses_only_known(func: PrimFunc, call: tvm.ir.Call, block: SBlock, store: BufferStore) -> bool:
-    """Tell whether each variable in the stored value is an axis, a tensor or a size of one.
+    """Tell whether each variable in the stored value is an axis or a size of a tensor.
 
-    A number that the kernel is passed beside them would have to be passed on.
+    A number that the kernel is passed beside them would have to be passed on. Some kernels are
+    passed one only for the shape of a tensor, whose sizes are no variables (2*h rows of an image).
     """
-    tensors = [param for param in func.params if isinstance(param.ty, tirx.BufferType)]
-    known = {*_sizes(func, call), *tensors, *(iv.var for iv in block.iter_vars)}
-    return all(var in known for var in used_in(store.value))
+    known = {*_sizes(func, call), *(iv.var for iv in block.iter_vars)}
+    return all(var in known for var in _read_variables(store.value))
+
+
+def _read_variables(value: tirx.Expr) -> set[tirx.Var]:
+    """Return the variables that an expression computes with, those in shapes of tensors not."""
+    found: set[tirx.Var] = set()
+
+    def load(node: TensorLoad) -> tvm_ffi.WalkResult:
+        found.update(*map(_read_variables, node.indices))
+        return tvm_ffi.WalkResult.SKIP
+
+    tvm_ffi.structural_walk(value, [(TensorLoad, load), (tirx.Var, found.add)], order="pre")
+    return found
 
 
 def _sizes(func: PrimFunc, call: tvm.ir.Call) -> dict[tirx.Var, Any]:

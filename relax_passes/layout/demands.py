@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tvm
+from tvm import relax
 
 from relax_passes.analysis.channelwise_map import ChannelwiseMap, channelwise_map
 from relax_passes.analysis.definitions import axes_of
@@ -48,6 +49,18 @@ def demand_of(call: tvm.ir.Call, lanes: Lanes, fma_units: int, mod: tvm.IRModule
         return _map(found, lanes)
     demand = CHANNELWISE.get(name)
     return None if demand is None else demand(call, lanes)
+
+
+def cast_demand(binding: relax.MatchCast, lanes: Lanes) -> Demand | None:
+    """Return what a check of an image's sizes demands: it moves nothing, and takes any layout."""
+    value, result = binding.value, binding.var
+    if not all(is_tensor_of(lanes.types, x) and has_channels(x) for x in (value, result)):
+        return None
+    channels = int(dims_of(result)[1])
+    if int(dims_of(value)[1]) != channels or has_no_elements(value) or has_no_elements(result):
+        return None
+    layouts = [PLAIN, *lanes.blocks(channels)]
+    return Demand(dict.fromkeys(layouts, 0.0), operands([value], same_layout))
 
 
 def _map(found: ChannelwiseMap, lanes: Lanes) -> Demand:

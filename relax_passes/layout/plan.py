@@ -22,7 +22,7 @@ from relax_passes.layout.blocked import dims_of, has_channels, is_one
 from relax_passes.layout.channelwise_demands import is_mean_of_pixels
 from relax_passes.layout.choice_problem import ChoiceProblem, solve
 from relax_passes.layout.demand import CYCLES_PER_ELEMENT, PLAIN, Demand, elements
-from relax_passes.layout.demands import demand_of
+from relax_passes.layout.demands import cast_demand, demand_of
 from relax_passes.layout.lanes import Lanes
 from relax_passes.layout.transforms import TO_CHANNELS_LAST
 from relax_passes.lowering.rule import is_float32
@@ -80,6 +80,15 @@ def _plan_sequence(sequence: relax.SeqExpr, facts: _Facts, plan: LayoutPlan) -> 
         _BlockPlan(block, outside, facts).add_to(plan)
 
 
+def _demand_of(binding: relax.Binding, facts: _Facts) -> Demand | None:
+    if isinstance(binding, relax.MatchCast):
+        return cast_demand(binding, facts.lanes)
+    value = binding.value
+    if isinstance(value, tvm.ir.Call) and isinstance(value.op, tvm.ir.Op):
+        return demand_of(value, facts.lanes, facts.machine.fma_units, facts.mod)
+    return None
+
+
 class _BlockPlan:
     """The problem of one block: what comes from outside, or is read there, is in NCHW."""
 
@@ -91,15 +100,12 @@ class _BlockPlan:
         self._outside = outside
         self._readers = readers_of(block)
         for binding in block.bindings:
-            value = binding.value if isinstance(binding, relax.VarBinding) else None
-            demand = None
-            if isinstance(value, tvm.ir.Call) and isinstance(value.op, tvm.ir.Op):
-                demand = demand_of(value, facts.lanes, facts.machine.fma_units, facts.mod)
+            demand = _demand_of(binding, facts)
             if demand is None:
                 self._read_plain(binding)
                 continue
             self._add(binding.var, demand)
-            self._read(value, {operand.value for operand in demand.operands}, "plain")
+            self._read(binding.value, {operand.value for operand in demand.operands}, "plain")
             if binding.var in outside:
                 self.reads[binding.var].add("plain")
 

@@ -325,9 +325,10 @@ class BlockedOperators:
         assert found is not None, "the plan leaves such a kernel in NCHW"
         image = self._versions.of(found.data, block).value
         if not self._lanes.one_block:
-            return found.emit(self._builder, image)
+            return found.of(self._builder, image)
         # In four axes, as what lies around it: see `simplify_views`.
-        made = found.emit(self._builder, self._nhwc(image), channels_last=True)
+        call = found.of(self._builder, self._nhwc(image), channels_last=True)
+        made = self._builder.emit(call)
         n, h, w, c = dims_of(made)
         return relax.op.reshape(made, [n, 1, h, w, c])
 

@@ -88,7 +88,7 @@ def test_in_blocks_the_numbers_are_equal(block: int) -> None:
         plain = enlarge(bb, x, 3, 8)
         (found,) = found_in_builder(bb, plain)
         blocks = bb.emit(R.reshape(x, (2, 6 // block, block, 4, 5)))
-        made = found.emit(bb, bb.emit(R.permute_dims(blocks, [0, 1, 3, 4, 2])))
+        made = bb.emit(found.of(bb, bb.emit(R.permute_dims(blocks, [0, 1, 3, 4, 2]))))
         back = bb.emit(R.permute_dims(made, [0, 1, 4, 2, 3]))
         return R.subtract(plain, bb.emit(R.reshape(back, (2, 6, 4, 8))))
 
