@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tir_schedules.llvm.conv_tile import ConvSizes, choose_conv_tile, cycles
-from tir_schedules.llvm.winograd_conv2d import product_sizes
-from tir_schedules.llvm.winograd_matrices import Matrix, winograd
+from tir_schedules.llvm.winograd_matrices import winograd
+from tir_schedules.llvm.winograd_tile import WinogradSizes, choose_winograd_tile, winograd_cycles
 from tir_schedules.machine import Machine
 
 # Winograd's kernels must save this share: they hold more weights, and their cost is less certain.
@@ -55,7 +55,10 @@ def choose_winograd(
     best = cycles(sizes, choose_conv_tile(sizes, machine), machine) * _WORTH
     chosen = None
     for outputs in _tolerable():  # a larger tile must again be worth its weights and its error
-        cost = winograd_cycles(images, channels, blocks, lanes, out_size, outputs, machine)
+        tiles = -(-out_size[0] // outputs) * -(-out_size[1] // outputs)
+        winograd_sizes = WinogradSizes(images, channels, blocks, lanes, tiles, outputs)
+        tile = choose_winograd_tile(winograd_sizes, machine)
+        cost = winograd_cycles(winograd_sizes, tile, machine)
         if cost < best:
             best, chosen = cost * _WORTH, outputs
     return chosen
@@ -63,29 +66,3 @@ def choose_winograd(
 
 def _tolerable() -> list[int]:
     return [m for m in _OUTPUTS if winograd(m).error_growth <= MAX_ERROR_GROWTH]
-
-
-def winograd_cycles(
-    images: int,
-    channels: int,
-    blocks: int,
-    lanes: int,
-    out_size: tuple[int, int],
-    outputs: int,
-    machine: Machine,
-) -> float:
-    """Return about how many cycles F(outputs, 3) takes on all cores."""
-    matrices = winograd(outputs)
-    tiles = -(-out_size[0] // outputs) * -(-out_size[1] // outputs)
-    products = product_sizes(images, channels, blocks, lanes, tiles, outputs)
-    size = matrices.points
-    data = 2 * size * _terms(matrices.data)
-    results = (size + outputs) * _terms(matrices.results)
-    vectors = images * tiles * (channels // lanes * data + blocks * results)
-    sums = vectors / machine.fma_units / machine.cores
-    return sums + cycles(products, choose_conv_tile(products, machine), machine)
-
-
-def _terms(matrix: Matrix) -> int:
-    """Return how many multiply-adds a matrix times a vector takes."""
-    return sum(value != 0 for row in matrix for value in row)

@@ -23,7 +23,7 @@ _MAX_PIXELS = 8
 _MAX_BLOCKS = 6
 # Bytes a core reads in a cycle from its second-level cache, and from what lies behind it.
 _L2_BYTES_PER_CYCLE = 24
-_FAR_BYTES_PER_CYCLE = 6
+FAR_BYTES_PER_CYCLE = 6
 # Up to twice as many parts as this, each number of them is looked at.
 _PARTS_STEP = 32
 # The model tells no two tiles apart that differ less; the larger tile then waits less for memory.
@@ -110,7 +110,7 @@ def choose_conv_tile(sizes: ConvSizes, machine: Machine) -> ConvTile:
     """Choose the tile and the parts with the least cycles, waste and idle cores included."""
     if sizes.pixels is None:
         blocks, width = min(
-            _register_tiles(sizes, machine),
+            register_tiles(sizes, machine),
             key=lambda t: _cycles_a_product(t[0], t[1], sizes, machine),
         )
         return ConvTile(blocks, width, 1)
@@ -120,7 +120,7 @@ def choose_conv_tile(sizes: ConvSizes, machine: Machine) -> ConvTile:
     return max(near, key=lambda t: (t.blocks * t.pixels, t.pixels, t.task_tiles))
 
 
-def _register_tiles(sizes: ConvSizes, machine: Machine) -> list[tuple[int, int]]:
+def register_tiles(sizes: ConvSizes, machine: Machine) -> list[tuple[int, int]]:
     """Return the tiles of blocks x pixels that stay in registers."""
     return [
         (blocks, width)
@@ -134,7 +134,7 @@ def _tiles(sizes: ConvSizes, machine: Machine) -> list[ConvTile]:
     assert sizes.pixels is not None
     return [
         ConvTile(blocks, width, task_tiles)
-        for blocks, width in _register_tiles(sizes, machine)
+        for blocks, width in register_tiles(sizes, machine)
         for task_tiles in _task_sizes(-(-sizes.pixels // width))
     ]
 
@@ -171,7 +171,7 @@ def cycles(sizes: ConvSizes, tile: ConvTile, machine: Machine) -> float:
     near = panel_bytes <= machine.l1_bytes // 2
     step = step_cycles(tile.blocks, tile.pixels, sizes.lanes, near, machine.fma_units)
     task = tile.task_tiles * sizes.depth * step + _far_bytes(sizes, panels, parts, machine) / (
-        _FAR_BYTES_PER_CYCLE * panels * parts
+        FAR_BYTES_PER_CYCLE * panels * parts
     )
     rounds = -(-sizes.images * panels * parts // machine.cores)
     return rounds * task

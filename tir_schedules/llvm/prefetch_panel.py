@@ -29,7 +29,7 @@ from tir_schedules.blocks import constant, new_schedule
 from tir_schedules.machine import Machine
 from tir_schedules.variables import substitute
 
-_TILE, _STEPS = "prefetch_tile", "prefetch_steps"
+_TILE, _STEPS, _DISTANCE = "prefetch_tile", "prefetch_steps", "prefetch_distance"
 # Arguments of LLVM's prefetch: to read, into the second-level cache, data.
 _READ, _SECOND_LEVEL, _DATA = 0, 2, 1
 LINE_BYTES = 64
@@ -57,6 +57,7 @@ def mark_prefetch(
     steps: LoopRV,
     elements: int,
     machine: Machine,
+    distance: int | None = None,
 ) -> None:
     """Mark the loops that `insert_prefetches` works on, if the panels fit the cache.
 
@@ -69,8 +70,10 @@ def mark_prefetch(
         anchor: The product; weights are the last tensor that it reads.
         tile: Loop over the row tiles that meet one panel.
         steps: Loop within it over reduction steps; each iteration fetches its share of lines.
-        elements: Length of a panel of weights; the next one follows it in memory.
+        elements: Length of a panel of weights.
         machine: The processor with the cache.
+        distance: Elements from where a panel begins to where the next one does; `elements` where
+            it follows in memory.
     """
     bits = DataType(sch.get(anchor).reads[-1].source.dtype).bits
     rows = int(sch.get(anchor).annotations.get("tile_rows", 1))
@@ -78,6 +81,7 @@ def mark_prefetch(
     if not lone and fits_ahead(elements * bits // 8, machine):
         sch.annotate(tile, _TILE, 1)
         sch.annotate(steps, _STEPS, elements)
+        sch.annotate(steps, _DISTANCE, distance or elements)
 
 
 def insert_prefetches(sch: s_tir.Schedule, anchor: SBlockRV) -> s_tir.Schedule:
@@ -125,10 +129,11 @@ class _Panel:
 
     def __init__(self, nest: list[For]) -> None:
         """Look at the loops from the tiles to the steps."""
-        self._elements = int(nest[-1].annotations[_STEPS])
+        elements = int(nest[-1].annotations[_STEPS])
+        self._distance = int(nest[-1].annotations[_DISTANCE])
         self._weights, self._here, self._guard = _panel_start(nest)
         self._in_line = LINE_BYTES * 8 // DataType(self._weights.dtype).bits
-        self._lines = -(-self._elements // self._in_line)
+        self._lines = -(-elements // self._in_line)
         self._steps = math.prod(int(loop.extent) for loop in nest[1:])
         self._tiles = nest[0].extent
         known = constant(self._tiles)
@@ -162,7 +167,7 @@ class _Panel:
     def _fetching(self, loop: For, each: int) -> For:
         """Return the loop with up to `each` lines fetched in a step."""
         ahead = Var("ahead", "int64")
-        place = self._here[-1] + self._elements + (self._first + ahead) * self._in_line
+        place = self._here[-1] + self._distance + (self._first + ahead) * self._in_line
         fetch = prefetch(self._weights, [*self._here[:-1], place], _SECOND_LEVEL)
         if each > 1 and constant(self._tiles) is None:
             before = tirx.shift_left(ahead, tirx.const(_FRACTION, "int64"))

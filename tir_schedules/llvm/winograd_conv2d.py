@@ -1,9 +1,10 @@
 """3x3 convolution in NCHW[x]c layout by Winograd's minimal filtering: fewer products, more sums.
 
-An image is cut into tiles of m x m results. Three loop nests: the tiles of the input become n x n
-points each (n = m + 2), at each point one matrix product sums over the channels, and the points of
-each result tile become its m x m pixels, which the epilogue finds in registers. F(2, 3) needs 2.25,
-F(4, 3) 4 times fewer products than the direct sum. The matrices are in `winograd_matrices`.
+An image is cut into tiles of m x m results. The tiles of the input become n x n points each
+(n = m + 2), at each point one matrix product sums over the channels, and the points of each result
+tile become its m x m pixels, which meet the epilogue. A task does this for a group of tiles.
+F(2, 3) needs 2.25, F(4, 3) 4 times fewer products than the direct sum. The matrices are in
+`winograd_matrices`.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ import numpy as np
 from tvm import te, tirx
 
 from tir_schedules.blocks import constant
-from tir_schedules.llvm.conv_tile import ConvSizes
 from tir_schedules.llvm.register_tile import tile_count
 from tir_schedules.llvm.spatial_pad import Padding, out_extent, static
 from tir_schedules.llvm.winograd_matrices import TAPS, Matrix, winograd
+from tir_schedules.llvm.winograd_tile import WinogradSizes, WinogradTile
 from tir_schedules.machine import Machine
 from tir_schedules.operand_view import OperandView
 from tir_schedules.questions import decide
@@ -93,15 +94,20 @@ def winograd_conv2d(
     down, across = (tile_count(extent, m) for extent in (oh, ow))
     tiles = down * across
     count = constant(tiles)
-    sizes = product_sizes(constant(n) or 1, in_blocks * ib, out_blocks, ob, count, m)
-    tile = decide(sizes, machine)
-    unit = tile.pixels * tile.task_tiles
+    sizes = WinogradSizes(constant(n) or 1, in_blocks * ib, out_blocks, ob, count, m)
+    choice: WinogradTile = decide(sizes, machine)
     # The tiles beyond the image see only zeros, and no result of theirs is read.
-    padded = tile_count(tiles, unit) * unit
+    groups, group = tile_count(tiles, choice.group), choice.group
+    if count is None:  # one group, as TVM could not prove that several hold all tiles
+        groups, group = 1, groups * group
 
-    def patch(b: Any, c: Any, t: Any, row: Any, col: Any, lane: Any) -> tirx.Expr:
-        y = tirx.indexdiv(t, across) * m + row - top
-        x = tirx.indexmod(t, across) * m + col - left
+    def place(t: tirx.Expr) -> tuple[tirx.Expr | int, tirx.Expr]:
+        return (0, t) if count is None else (tirx.indexdiv(t, group), tirx.indexmod(t, group))
+
+    def patch(b: Any, g: Any, c: Any, t: Any, row: Any, col: Any, lane: Any) -> tirx.Expr:
+        at = t if count is None else g * group + t
+        y = tirx.indexdiv(at, across) * m + row - top
+        x = tirx.indexmod(at, across) * m + col - left
         inside = tirx.all(y >= 0, y < height, x >= 0, x < width)
         return tirx.if_then_else(inside, data[b, c, y, x, lane], tirx.const(0, data.dtype))
 
@@ -110,16 +116,18 @@ def winograd_conv2d(
             tirx.const(e, "int64") if isinstance(e, int) and count is None else e for e in extents
         ]
 
-    d = te.compute(shape(n, in_blocks, padded, size, size, ib), patch, name=PATCH)
+    d = te.compute(shape(n, groups, in_blocks, group, size, size, ib), patch, name=PATCH)
     rows = te.compute(
         d.shape,
-        lambda b, c, t, y, x, lane: _transform(matrices.data, y, lambda k: d(b, c, t, k, x, lane)),
+        lambda b, g, c, t, y, x, lane: _transform(
+            matrices.data, y, lambda k: d(b, g, c, t, k, x, lane)
+        ),
         name=ROWS,
     )
     v = te.compute(
-        shape(size, size, n, in_blocks, padded, ib),
-        lambda y, x, b, c, t, lane: _transform(
-            matrices.data, x, lambda k: rows(b, c, t, y, k, lane)
+        shape(n, groups, size, size, in_blocks, group, ib),
+        lambda b, g, y, x, c, t, lane: _transform(
+            matrices.data, x, lambda k: rows(b, g, c, t, y, k, lane)
         ),
         name=POINTS,
     )
@@ -128,25 +136,24 @@ def winograd_conv2d(
         for extent, name in zip(shape(in_blocks, ib), ("ci", "cb"), strict=True)
     )
     products = te.compute(
-        shape(size, size, n, out_blocks, padded, ob),
-        lambda y, x, b, c, t, lane: te.sum(
-            v[y, x, b, ci, t, cb] * points[y, x, c, ci, cb, lane], axis=[ci, cb]
+        shape(n, groups, size, size, out_blocks, group, ob),
+        lambda b, g, y, x, c, t, lane: te.sum(
+            v[b, g, y, x, ci, t, cb] * points[y, x, c, ci, cb, lane], axis=[ci, cb]
         ),
         name=PRODUCTS,
         attrs={
             "schedule_rule": TAG,
-            "tile_blocks": tile.blocks,
-            "tile_pixels": tile.pixels,
-            "task_tiles": tile.task_tiles,
+            "tile_blocks": choice.tile.blocks,
+            "tile_pixels": choice.tile.pixels,
+            "grouped": choice.grouped,
         },
     )
-    columns = te.compute(
-        shape(n, out_blocks, tiles, m, size, ob),
-        lambda b, c, t, y, x, lane: _transform(
-            matrices.results, y, lambda k: products(k, x, b, c, t, lane)
-        ),
-        name=COLUMNS,
-    )
+
+    def column(b: Any, c: Any, t: Any, y: Any, x: Any, lane: Any) -> tirx.Expr:
+        g, at = place(t)
+        return _transform(matrices.results, y, lambda k: products(b, g, k, x, c, at, lane))
+
+    columns = te.compute(shape(n, out_blocks, tiles, m, size, ob), column, name=COLUMNS)
 
     def pixel(b: Any, c: Any, y: Any, x: Any, lane: Any) -> tirx.Expr:
         t = tirx.indexdiv(y, m) * across + tirx.indexdiv(x, m)
@@ -159,20 +166,13 @@ def winograd_conv2d(
     return te.compute(shape(n, out_blocks, oh, ow, ob), pixel, name=PIXELS)
 
 
-def product_sizes(
-    images: int, channels: int, blocks: int, lanes: int, tiles: int | None, outputs: int
-) -> ConvSizes:
-    """Return the sizes of the products at all points, each of which is a 1x1 convolution.
-
-    `tiles` is None where their number is symbolic.
-    """
-    points = winograd(outputs).points ** 2
-    return ConvSizes(blocks, lanes, tiles, channels, 4 * channels * (tiles or 0), images * points)
-
-
 def _transform(matrix: Matrix, line: tirx.Expr, value: Callable[[int], tirx.Expr]) -> tirx.Expr:
     """Return row `line` of a matrix times the vector of values; `line` is known once unrolled."""
-    return _one_of(line, [_combine(row, [value(k) for k in range(len(row))]) for row in matrix])
+    values = [value(k) for k in range(len(matrix[0]))]
+    pairs = _opposite_columns(matrix)
+    if pairs:
+        return _one_of(line, [_combine_pairs(row, values, pairs) for row in matrix])
+    return _one_of(line, [_combine(row, values) for row in matrix])
 
 
 def _one_of(index: tirx.Expr, values: Sequence[tirx.Expr]) -> tirx.Expr:
@@ -182,10 +182,48 @@ def _one_of(index: tirx.Expr, values: Sequence[tirx.Expr]) -> tirx.Expr:
     return chosen
 
 
+def _opposite_columns(matrix: Matrix) -> list[int]:
+    """Return the columns that differ from the next one in signs only, as those of A^T do.
+
+    They belong to points of opposite signs.
+    """
+    columns = [[abs(row[k]) for row in matrix] for k in range(len(matrix[0]))]
+    return [k for k in range(len(columns) - 1) if columns[k] == columns[k + 1]]
+
+
+def _combine_pairs(
+    factors: Sequence[Fraction], values: Sequence[tirx.Expr], pairs: Sequence[int]
+) -> tirx.Expr:
+    """Return the sum of values times factors, by sums and differences that rows have in common."""
+    terms = []
+    for k, (factor, value) in enumerate(zip(factors, values, strict=True)):
+        if k in pairs:
+            other = values[k + 1]
+            terms.append((factor, value + other if factors[k + 1] == factor else value - other))
+        elif k - 1 not in pairs:
+            terms.append((factor, value))
+    return _sum(terms)
+
+
 def _combine(factors: Sequence[Fraction], values: Sequence[tirx.Expr]) -> tirx.Expr:
+    """Return the sum of values times factors, first of the even ones, then of the odd ones.
+
+    Points of opposite signs have rows in B^T and G that differ in the sign of all odd ones: these
+    rows share both sums.
+    """
+    terms = list(zip(factors, values, strict=True))
+    even, odd = ([term for term in terms[k::2] if term[0]] for k in (0, 1))
+    if not even or not odd:
+        return _sum(even or odd)
+    if odd[-1][0] < 0:
+        return _sum(even) - _sum([(-factor, value) for factor, value in odd])
+    return _sum(even) + _sum(odd)
+
+
+def _sum(terms: Sequence[tuple[Fraction, tirx.Expr]]) -> tirx.Expr:
     """Return the sum of values times factors, without products by 0, 1 and -1."""
     total: tirx.Expr | None = None
-    for factor, value in zip(factors, values, strict=True):
+    for factor, value in terms:
         if factor == 0:
             continue
         if total is None:

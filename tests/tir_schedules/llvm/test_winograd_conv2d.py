@@ -8,11 +8,16 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from tvm import te, tirx, topi
+import tvm_ffi
+from tvm import s_tir, te, tirx, topi
+from tvm.s_tir import SBlock
+from tvm.target import Target
+from tvm.tirx import Buffer
 
 from tests.tir_schedules.llvm.blocked_images import block, block_kernel, convolve, rand
 from tests.tir_schedules.llvm.scheduled_kernel import (
     AVX2,
+    AVX512,
     assert_runs,
     machine,
     run,
@@ -22,6 +27,7 @@ from tir_schedules.llvm.conv_algorithm import MAX_ERROR_GROWTH, choose_winograd
 from tir_schedules.llvm.winograd_conv2d import winograd_conv2d, winograd_weight
 from tir_schedules.llvm.winograd_matrices import winograd
 from tir_schedules.llvm.winograd_rule import RULE
+from tir_schedules.llvm.winograd_tile import WinogradSizes, choose_winograd_tile, group_bytes
 
 Four = tuple[int, int, int, int]
 OUTPUTS = pytest.mark.parametrize("outputs", [2, 4])
@@ -216,3 +222,48 @@ def test_winograd_is_chosen_where_products_dominate(cores: int) -> None:
     assert chosen == {56: 4, 28: 4, 14: 2}
     assert choose_winograd(1, 1024, 1024 // LANES, LANES, (3, 3), model) is None
     assert choose_winograd(1, LANES, 1, LANES, (1, 1), model) is None
+
+
+@pytest.mark.parametrize("target", [AVX2, AVX512], ids=["AVX2", "AVX-512"])
+@pytest.mark.parametrize("cores", [1, 2, 8, 64])
+def test_groups_stay_in_the_second_level_cache(target: Target, cores: int) -> None:
+    """DenseNet's and ResNet's layers: what a task holds, and how even the tasks are."""
+    model = dataclasses.replace(machine(target), cores=cores, l2_bytes=512 << 10)
+    lanes = model.lanes()
+    for channels, results, size in [(128, 32, 56), (64, 64, 56), (128, 128, 28)]:
+        tiles = math.ceil(size / 4) ** 2
+        sizes = WinogradSizes(1, channels, results // lanes, lanes, tiles, 4)
+        choice = choose_winograd_tile(sizes, model)
+        assert choice.grouped or cores == 64 or size == 28, "few tiles for many cores"
+        if choice.grouped:
+            assert group_bytes(sizes, choice) <= model.l2_bytes * 3 // 4
+            rounds = math.ceil(math.ceil(tiles / choice.group) / cores)
+            assert tiles / (rounds * cores * choice.group) >= 0.75
+
+
+def test_a_group_holds_points_and_one_panel_of_products() -> None:
+    """Each task's buffers, and an odd number of cache lines between the points of a tile."""
+    x, u = _image_and_points((1, 128, 56, 56), 32, 4)
+    func = te.create_prim_func([x, u, winograd_conv2d(x, u, machine(AVX2), padding=(1, 1, 1, 1))])
+    sizes = WinogradSizes(1, 128, 4, LANES, 14 * 14, 4)
+    choice = choose_winograd_tile(sizes, machine(AVX2))
+    assert choice.grouped
+    module = RULE.apply(func, machine(AVX2)).mod
+    for lower in (
+        s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
+        s_tir.transform.ConvertBlocksToOpaque(),
+        s_tir.transform.CompactBufferAllocation(),
+    ):
+        module = lower(module)
+    held: dict[str, Buffer] = {}
+
+    def visit(block: SBlock) -> None:
+        held.update({str(buffer.name): buffer for buffer in block.alloc_buffers})
+
+    tvm_ffi.structural_walk(module["main"].body, (SBlock, visit), order="pre")
+    elements = {name: math.prod(int(e) for e in held[name].shape) for name in held}
+    assert 4 * (elements["winograd_points"] + elements["winograd_products"]) == group_bytes(
+        sizes, choice
+    )
+    strides = [int(stride) for stride in held["winograd_points"].strides]
+    assert strides[3] % 32 == 16 and strides[2] == 6 * strides[3]
