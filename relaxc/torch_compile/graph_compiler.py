@@ -20,6 +20,7 @@ from relaxc.torch_compile.frozen import FrozenGraph, parameter_places
 from relaxc.torch_compile.graph_cache import GraphCache
 from relaxc.torch_compile.options import BackendOptions, read_options
 from relaxc.torch_compile.records import GraphRecord, record
+from relaxc.torch_compile.shared_storage import SharedStorage, writes_arguments
 
 _NUMBERS = itertools.count()
 
@@ -44,20 +45,30 @@ def compile_graph(
         decompositions=decompositions(),
     )
     with contextlib.nullcontext() if needs_gradient else keep_composites_whole():
-        return trace(graph_module, example_inputs)
+        compiled = trace(graph_module, example_inputs)
+    given = sum(isinstance(value, torch.Tensor) for value in example_inputs) - len(parameters)
+    if not compiler.writes_arguments or given < 2:
+        return compiled
+    return SharedStorage(compiled, graph_module, example_inputs, parameters, chosen.strict)
 
 
 class _Compiler:
-    """Compiles the functional graphs that AOTAutograd makes of one captured graph."""
+    """Compiles the functional graphs that AOTAutograd makes of one captured graph.
+
+    Attributes:
+        writes_arguments: Whether one of those compiled so far writes to an argument.
+    """
 
     def __init__(self, options: BackendOptions, parameters: Sequence[int]) -> None:
         """`parameters` are the places of arguments that stay from call to call."""
         self.options, self.parameters = options, parameters
+        self.writes_arguments = False
         self.cache = GraphCache(options)
 
     def compile(self, graph: torch.fx.GraphModule, _inputs: Sequence[Any]) -> Callable[..., Any]:
         """Return what runs the graph: compiled code, or eager where that is not possible."""
         name = f"graph_{next(_NUMBERS)}"
+        self.writes_arguments |= writes_arguments()
         operators = sum(node.op == "call_function" for node in graph.graph.nodes)
         if not operators:
             return eager(graph)  # nothing to compute

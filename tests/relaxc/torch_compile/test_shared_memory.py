@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
+from relaxc.errors import RunError  # noqa: E402
 from relaxc.torch_compile import backend, compiled_graphs  # noqa: E402
 from tests.relaxc.torch_compile.compiled_modules import close, compiled, outcomes  # noqa: E402
 
@@ -91,3 +92,33 @@ def test_a_view_at_a_place_that_only_the_data_decides_is_left_to_eager():
     y, rest = torch.compile(function, backend=backend)(x, torch.tensor(1))
     assert rest.data_ptr() == y[1:].data_ptr()
     assert "only the data decides" in compiled_graphs()[-1].reason
+
+
+@torch.no_grad()
+def test_arguments_that_share_memory_in_another_way_than_those_it_was_compiled_for(caplog):
+    """torch's guards let such calls through; where nothing is written they are right as they are."""
+
+    def function(a, b):
+        a.add_(1)
+        return a * b
+
+    def apart():
+        return torch.ones(4), torch.ones(4)
+
+    def overlapping(size=6):
+        whole = torch.arange(float(size))
+        return whole[:4], whole[size - 4 :]
+
+    for calls in ((apart, overlapping, apart), (overlapping, lambda: overlapping(8), apart)):
+        torch._dynamo.reset()
+        fast = torch.compile(function, backend=backend)
+        for make in calls:
+            given, expected = make(), make()
+            close(fast(*given), function(*expected))
+            close(list(given), list(expected))
+    assert "share memory in another way" in caplog.text
+    torch._dynamo.reset()
+    fast = compiled(function)
+    fast(*apart())
+    with pytest.raises(RunError, match="share memory in another way"):
+        fast(*overlapping())
