@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from frontends.torch.counting import frexp, histc, mode
+
 _ATEN = torch.ops.aten
 
 
@@ -144,7 +146,10 @@ OWN_DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     _ATEN._transformer_encoder_layer_fwd.default: transformer_encoder_layer,
     _ATEN.addbmm.default: addbmm,
     _ATEN.dist.default: dist,
+    _ATEN.frexp.Tensor: frexp,
+    _ATEN.histc.default: histc,
     _ATEN.index_reduce.default: index_reduce,
     _ATEN.ldexp.Tensor: ldexp,
+    _ATEN.mode.default: mode,
     _ATEN.put.default: put,
 }

@@ -26,6 +26,10 @@ _ATEN = torch.ops.aten
 KEPT_WHOLE = tuple(
     getattr(getattr(_ATEN, name), overload)
     for name, overload in (
+        ("inverse", "default"),
+        ("linalg_cholesky", "default"),  # these two and the inverses fail where they have to
+        ("linalg_inv", "default"),
+        ("linalg_solve", "default"),
         ("linear", "default"),
         ("matmul", "default"),
         ("scaled_dot_product_attention", "default"),

@@ -30,6 +30,8 @@ _DECIDE_LENGTH = (
     "aten.masked_select.default",
     "aten.nonzero.default",
     "aten._unique2.default",
+    "aten.bincount.default",
+    "aten.unique_consecutive.default",
     "aten.repeat_interleave.Tensor",
 )
 

@@ -15,7 +15,7 @@ from tvm.relax import op as R
 
 from frontends.computations.crop_and_resize import crop_and_resize
 from frontends.computations.exact_reshape import exact_reshape
-from frontends.computations.inverse import inverse
+from frontends.computations.linear_systems import inverse
 from frontends.dims import all_static, is_static
 from frontends.errors import InvalidModel
 from frontends.onnx.composed import compose
@@ -164,7 +164,9 @@ def invert(op: Op) -> relax.Expr:
         raise InvalidModel("only square matrices have an inverse")
     number = op.arithmetic.product(shape[:-2])
     flat = op.emit(exact_reshape(op.x(), relax.ShapeExpr([number, *shape[-2:]])))
-    return exact_reshape(op.te(inverse, flat, name="inverse"), relax.ShapeExpr(shape))
+    return exact_reshape(
+        op.te(lambda m: inverse(m)[0], flat, name="inverse"), relax.ShapeExpr(shape)
+    )
 
 
 @converter("Rfft", domain=MICROSOFT)

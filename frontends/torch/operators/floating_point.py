@@ -81,16 +81,41 @@ def angle(b: GraphBuilder, x: Value) -> relax.Expr:
 
 @converter("aten.view.dtype")
 def view_as(b: GraphBuilder, x: Value, dtype: Any) -> relax.Expr:
-    """The bits of each element as an element of another type of the same size."""
+    """The bits of the elements as elements of another type; of the last axis where sizes differ.
+
+    The first of several small elements has the low bits of a large one, as in memory.
+    """
     data, wanted = b.tensor(x), b.dtype
     if str(data.ty.dtype) == "bool":
         data = b.cast(data, "uint8")
-    if wanted == "bool" or b.operand(0).dtype.itemsize != dtype.itemsize:
+    if wanted == "bool":
         raise b.unsupported(f"elements of {data.ty.dtype} as {wanted}")
-    return b.te(
-        lambda t: te.compute(t.shape, lambda *at: tirx.reinterpret(wanted, t(*at)), name="view"),
-        data,
-    )
+    have, want = 8 * b.operand(0).dtype.itemsize, 8 * dtype.itemsize
+
+    def part(t: te.Tensor, at: Any) -> Any:
+        """Return one of the small elements in a large one."""
+        count = have // want
+        large = tirx.reinterpret(f"uint{have}", t(*at[:-1], at[-1] // count))
+        low = (at[-1] % count * want).astype(f"uint{have}")
+        return (large >> low).astype(f"uint{want}")
+
+    def whole(t: te.Tensor, at: Any) -> Any:
+        """Return a large element, made of small ones."""
+        count, bits = want // have, tirx.const(0, f"uint{want}")
+        for k in range(count):
+            small = tirx.reinterpret(f"uint{have}", t(*at[:-1], at[-1] * count + k))
+            bits = bits | (small.astype(f"uint{want}") << tirx.const(k * have, f"uint{want}"))
+        return bits
+
+    def compute(t: te.Tensor, sizes: list[Any]) -> te.Tensor:
+        def element(*at: Any) -> Any:
+            if have == want:
+                return tirx.reinterpret(wanted, t(*at))
+            return tirx.reinterpret(wanted, (part if have > want else whole)(t, at))
+
+        return te.compute(tuple(sizes), element, name="view")
+
+    return b.te(compute, data, dims=b.result_shape)
 
 
 @converter("aten.hypot.default")

@@ -22,7 +22,7 @@ _REDUCTIONS = {"add": "add", "sum": "add", "multiply": "mul", "prod": "mul", "am
 @converter("aten.scatter.src", "aten.scatter.value")
 def scatter(b: GraphBuilder, x: Value, dim: int, index: Value, src: Value) -> relax.Expr:
     """X with src written at `index` along one axis; of several writes to one place the last."""
-    return _scatter(b, b.tensor(x), dim, index, src, "none")
+    return combine_at(b, b.tensor(x), dim, index, src, "none")
 
 
 @converter("aten.scatter.reduce", "aten.scatter.value_reduce")
@@ -30,13 +30,13 @@ def scatter_combined(
     b: GraphBuilder, x: Value, dim: int, index: Value, src: Value, *, reduce: str
 ) -> relax.Expr:
     """X with src added or multiplied in at `index` along one axis."""
-    return _scatter(b, b.tensor(x), dim, index, src, _REDUCTIONS[reduce])
+    return combine_at(b, b.tensor(x), dim, index, src, _REDUCTIONS[reduce])
 
 
 @converter("aten.scatter_add.default")
 def scatter_add(b: GraphBuilder, x: Value, dim: int, index: Value, src: Value) -> relax.Expr:
     """X with src added at `index` along one axis; repeated places add up."""
-    return _scatter(b, b.tensor(x), dim, index, src, "add")
+    return combine_at(b, b.tensor(x), dim, index, src, "add")
 
 
 @converter("aten.scatter_reduce.two")
@@ -58,15 +58,15 @@ def scatter_reduce(
     one = torch.ones([], dtype=getattr(torch, b.dtype))
     if not include_self:
         start = {"amax": _least(b.dtype), "amin": _greatest(b.dtype), "prod": 1}.get(reduce, 0)
-        data = _scatter(b, data, dim, index, torch.full([], start, dtype=one.dtype), "none")
+        data = combine_at(b, data, dim, index, torch.full([], start, dtype=one.dtype), "none")
     how = "add" if reduce == "mean" else _REDUCTIONS[reduce]
-    total = _scatter(b, data, dim, index, src, how)
+    total = combine_at(b, data, dim, index, src, how)
     if reduce != "mean":
         return total
     ones = b.emit(relax.op.full_like(data, relax.const(1, b.dtype)))
     if not include_self:
-        ones = _scatter(b, ones, dim, index, torch.zeros_like(one), "none")
-    count = _scatter(b, ones, dim, index, one, "add")
+        ones = combine_at(b, ones, dim, index, torch.zeros_like(one), "none")
+    count = combine_at(b, ones, dim, index, one, "add")
     count = b.emit(relax.op.maximum(count, relax.const(1, b.dtype)))
     if "float" in b.dtype:
         return relax.op.divide(total, count)
@@ -89,12 +89,13 @@ def _greatest(dtype: str) -> Any:
 
 def write_at(b: GraphBuilder, data: relax.Expr, dim: int, index: Value, src: Value) -> relax.Expr:
     """Return data with src written at `index` along one axis."""
-    return _scatter(b, data, dim, index, src, "none")
+    return combine_at(b, data, dim, index, src, "none")
 
 
-def _scatter(
+def combine_at(
     b: GraphBuilder, data: relax.Expr, dim: int, index: Value, src: Value, how: str
 ) -> relax.Expr:
+    """Return data with src combined in at `index` along one axis: "none" writes, "add" adds."""
     places = b.tensor(index)
     updates = b.tensor(src, b.dtype)
     scalar = data.ty.ndim == 0

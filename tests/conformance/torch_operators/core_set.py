@@ -61,6 +61,31 @@ KEPT_WHOLE = [
     "roll",
 ]
 
+# Neither core nor kept whole: converters and decompositions that models were seen to need.
+BEYOND_CORE = [
+    "bincount",
+    "cholesky",
+    "cholesky_inverse",
+    "cholesky_solve",
+    "frexp",
+    "histc",
+    "linalg.cholesky",
+    "linalg.cholesky_ex",
+    "linalg.det",
+    "linalg.inv",
+    "linalg.inv_ex",
+    "linalg.matrix_power",
+    "linalg.slogdet",
+    "linalg.solve",
+    "linalg.solve_ex",
+    "linalg.solve_triangular",
+    "linalg.tensorinv",
+    "linalg.tensorsolve",
+    "logdet",
+    "mode",
+    "unique_consecutive",
+]
+
 # Names that only look like a core operator's.
 _OTHERS = ("masked.", "sparse.", "linalg.")
 
@@ -90,7 +115,7 @@ def op_infos() -> dict[str, Any]:
     from torch.testing._internal.common_methods_invocations import op_db
 
     core = set(core_operators())
-    named = {key for keys in _SAMPLED_BY.values() for key in keys} | set(KEPT_WHOLE)
+    named = {key for keys in _SAMPLED_BY.values() for key in keys} | {*KEPT_WHOLE, *BEYOND_CORE}
     found = {}
     for info in op_db:
         key = key_of(info)

@@ -22,7 +22,7 @@ MOST = 20  # samples of one operator and dtype, evenly spaced among those that t
 _TOLERANCE = {torch.float64: 1e-7, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 _NARROW = (torch.float16, torch.bfloat16)
 _RANDOM = {"rand_like", "randn", "randn_like", "nn.functional.dropout", "empty", "empty_strided"}
-_TIED = {"sort", "topk"}  # torch leaves open which of equal elements comes first
+_TIED = {"mode", "sort", "topk"}  # torch leaves open which of equal elements is named
 
 
 @dataclass(frozen=True)
@@ -164,13 +164,14 @@ def _judge(sample: Sample, result: Any, key: str) -> Outcome:
 
 
 def orders(x: torch.Tensor, values: torch.Tensor, indices: torch.Tensor) -> bool:
-    """Tell whether indices name the values, each element once, along some axis."""
+    """Tell whether indices name the values, each element once, along some axis, kept or not."""
+    is_dropped = values.ndim < x.ndim
     for axis in range(x.ndim):
-        others = [x.shape[a] == values.shape[a] for a in range(x.ndim) if a != axis]
-        if all(others) and (indices < x.shape[axis]).all():
-            once = bool((indices.sort(axis)[0].diff(dim=axis) > 0).all())
-            named = torch.gather(x, axis, indices)
-            if once and not _difference(values, named, True):
+        named, places = (t.unsqueeze(axis) if is_dropped else t for t in (values, indices))
+        others = [x.shape[a] == named.shape[a] for a in range(x.ndim) if a != axis]
+        if all(others) and (places < x.shape[axis]).all():
+            once = bool((places.sort(axis)[0].diff(dim=axis) > 0).all())
+            if once and not _difference(named, torch.gather(x, axis, places), True):
                 return True
     return False
 

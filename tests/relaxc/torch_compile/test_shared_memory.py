@@ -96,7 +96,7 @@ def test_a_view_at_a_place_that_only_the_data_decides_is_left_to_eager():
 
 @torch.no_grad()
 def test_arguments_that_share_memory_in_another_way_than_those_it_was_compiled_for(caplog):
-    """torch's guards let such calls through; where nothing is written they are right as they are."""
+    """torch's guards let such calls through."""
 
     def function(a, b):
         a.add_(1)
