@@ -6,6 +6,7 @@ import tvm
 
 from relax_passes.lowering.attention import lower_attentions
 from relax_passes.pass_base import PassContext
+from tests.plain_build import build_plainly
 from tir_schedules import Machine, host_target
 
 
@@ -17,4 +18,4 @@ def plainly_built(module: tvm.IRModule) -> tvm.runtime.Executable:
     """
     target = host_target(threads=1)
     lowered, _ = lower_attentions(module, PassContext(target, Machine.from_target(target)))
-    return tvm.compile(lowered, target="llvm")
+    return build_plainly(lowered)

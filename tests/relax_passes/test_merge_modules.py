@@ -8,6 +8,7 @@ import tvm
 from tvm import relax
 
 from relax_passes.merge_modules import merge_modules
+from tests.plain_build import build_plainly
 
 
 def version(rows: int, scale: float, nested: bool = False) -> tvm.IRModule:
@@ -33,7 +34,7 @@ def version(rows: int, scale: float, nested: bool = False) -> tvm.IRModule:
 
 
 def run(module: tvm.IRModule, entry: str, rows: int) -> np.ndarray:
-    machine = relax.VirtualMachine(tvm.compile(module, target="llvm"), tvm.cpu())
+    machine = relax.VirtualMachine(build_plainly(module), tvm.cpu())
     return machine[entry](tvm.runtime.tensor(np.ones((rows, 4), "float32"))).numpy()
 
 
