@@ -148,7 +148,7 @@ def main() -> int:
 
     title("2. One part of the compiler after the other")
     models = [
-        relaxc.compile(layer, (x,), threads=1, passes=pipeline, progress=False)
+        relaxc.compile(module, threads=1, passes=pipeline, progress=False)
         for pipeline in pipelines()
     ]
     errors = [float((model(x) - wanted).abs().max() / wanted.abs().max()) for model in models]

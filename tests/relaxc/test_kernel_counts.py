@@ -5,6 +5,7 @@ The bars are those a model must not pass; where fewer are reached, the bar is wh
 
 from __future__ import annotations
 
+import functools
 import io
 from collections.abc import Callable
 from typing import Any
@@ -74,8 +75,12 @@ def mobilenet_v2() -> tuple[Any, Example]:
     return hf.MobileNetV2ForImageClassification(config), (torch.randn(1, 3, 64, 64),)
 
 
+@functools.cache
 def export(build: Callable[[], tuple[Any, Example]], *, dynamo: bool) -> tuple[Any, Any, Example]:
-    """Return the ONNX model, the module that returns the first output, and its example inputs."""
+    """Return the ONNX model, the module that returns the first output, and its example inputs.
+
+    Tests of several files share what is exported: nobody changes it.
+    """
     torch.manual_seed(0)
     bare, example = build()
 

@@ -102,6 +102,9 @@ def test_weights_at_run_time(kind: str) -> None:
 def test_reset_before_and_after_the_product(direction: str) -> None:
     for after in (0, 1):
         check("GRU", linear_before_reset=after, direction=direction, states=True, hidden=24)
+
+
+def test_reset_after_a_product_without_a_bias() -> None:
     check("GRU", linear_before_reset=1, bias=False)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import tvm
@@ -37,7 +37,14 @@ def compiled(func: PrimFunc, rule: Rule, target: Target = HOST) -> tvm.runtime.E
 def run(
     func: PrimFunc, rule: Rule, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
-    """Run `func` under `rule`; `outputs` gives the shapes and dtypes of the results.
+    """Run `func` under `rule`; `outputs` gives the shapes and dtypes of the results."""
+    return _call(compiled(func, rule).jit(), inputs, outputs)
+
+
+def _call(
+    library: tvm.runtime.Module, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    """Call the one function of `library`.
 
     Results start as NaN (or as the smallest integer), so that an element never stored shows.
     """
@@ -46,7 +53,7 @@ def run(
         for out in outputs
     ]
     arrays = [tvm.runtime.tensor(np.array(array, order="C")) for array in [*inputs, *fills]]
-    compiled(func, rule).jit()["main"](*arrays)
+    library["main"](*arrays)
     return [array.numpy() for array in arrays[len(inputs) :]]
 
 
@@ -58,9 +65,21 @@ def assert_runs(
     tolerance: float = 1e-5,
 ) -> None:
     """Assert that results are within `tolerance` of the largest expected value."""
-    for got, want in zip(run(func, rule, inputs, expected), expected, strict=True):
-        scale = max(1e-6, float(np.abs(want).max())) if want.size else 1.0
-        np.testing.assert_allclose(got, want, rtol=0, atol=tolerance * scale)
+    assert_all_run(func, rule, [(inputs, expected)], tolerance)
+
+
+def assert_all_run(
+    func: PrimFunc,
+    rule: Rule,
+    calls: Iterable[tuple[Sequence[np.ndarray], Sequence[np.ndarray]]],
+    tolerance: float = 1e-5,
+) -> None:
+    """Compile a function of symbolic sizes once; assert each call's results as `assert_runs`."""
+    library = compiled(func, rule).jit()
+    for inputs, expected in calls:
+        for got, want in zip(_call(library, inputs, expected), expected, strict=True):
+            scale = max(1e-6, float(np.abs(want).max())) if want.size else 1.0
+            np.testing.assert_allclose(got, want, rtol=0, atol=tolerance * scale)
 
 
 def assembly(func: PrimFunc, rule: Rule, target: Target = AVX2) -> str:

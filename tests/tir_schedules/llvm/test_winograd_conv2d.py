@@ -18,6 +18,7 @@ from tests.tir_schedules.llvm.blocked_images import block, block_kernel, convolv
 from tests.tir_schedules.llvm.scheduled_kernel import (
     AVX2,
     AVX512,
+    assert_all_run,
     assert_runs,
     machine,
     run,
@@ -105,21 +106,31 @@ def test_bias_residual_and_relu_join_the_pixels(outputs: int) -> None:
 
 
 @OUTPUTS
-@pytest.mark.parametrize("size", [(1, 1), (4, 4), (7, 9), (30, 13)])
-@pytest.mark.parametrize("symbolic", ["h w", "n h w", "w"])
-def test_symbolic_images(outputs: int, size: tuple[int, int], symbolic: str) -> None:
+@pytest.mark.parametrize(
+    ("symbolic", "sizes"),
+    [
+        ("h w", [(1, 1), (4, 4), (7, 9), (30, 13)]),
+        ("n h w", [(1, 1), (4, 4), (7, 9), (30, 13)]),
+        ("w", [(7, 1), (7, 4), (7, 9), (7, 30)]),
+        ("w", [(1, 1), (1, 13)]),
+    ],
+)
+def test_symbolic_images(outputs: int, symbolic: str, sizes: list[tuple[int, int]]) -> None:
     names = symbolic.split()
-    sizes = {"n": 2, "h": size[0], "w": size[1]}
-    n, h, w = (tirx.Var(a, "int64") if a in names else sizes[a] for a in sizes)
+    known = {"n": 2, "h": sizes[0][0]}
+    n, h, w = (tirx.Var(a, "int64") if a in names else known[a] for a in "nhw")
     held = [tirx.const(e, "int64") if isinstance(e, int) else e for e in (n, 2, h, w, LANES)]
     x = te.placeholder(held, name="x")
     u = _image_and_points((1, 16, 1, 1), 24, outputs)[1]
     y = winograd_conv2d(x, u, machine(), padding=(1, 1, 1, 1))
-    data, weight = rand(2, 16, *size), rand(24, 16, 3, 3)
-    want = block(convolve(data, weight, (1, 1), (1, 1, 1, 1), (1, 1), 1), LANES)
-    func = te.create_prim_func([x, u, topi.nn.relu(y)])
-    inputs = [block(data, LANES), _points(weight, outputs)]
-    assert_runs(func, RULE, inputs, [np.maximum(want, 0).astype("float32")])
+    weight = rand(24, 16, 3, 3)
+    calls = []
+    for size in sizes:
+        data = rand(2, 16, *size)
+        want = block(convolve(data, weight, (1, 1), (1, 1, 1, 1), (1, 1), 1), LANES)
+        inputs = [block(data, LANES), _points(weight, outputs)]
+        calls.append((inputs, [np.maximum(want, 0).astype("float32")]))
+    assert_all_run(te.create_prim_func([x, u, topi.nn.relu(y)]), RULE, calls)
 
 
 def test_symbolic_images_have_buffers_of_one_tile() -> None:
