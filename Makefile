@@ -16,7 +16,7 @@ demo: $(VENV)/.installed-demo
 	$(PY) tutorials/demo.py
 
 test: $(VENV)/.installed-test
-	$(PY) -m pytest -n auto tests
+	$(PY) -m pytest -n auto --dist worksteal tests
 
 lint: $(VENV)/.installed-test
 	$(PY) -m ruff check .
