@@ -265,7 +265,9 @@ class FunctionRewriter:
         """Schedule a computation and add it to the module as a kernel."""
         func = te.create_prim_func(tensors).without_attr("global_symbol")
         func, _ = schedule_kernel(func, self._ctx)
-        func = list(accept_offsets(tvm.IRModule({name: func})).functions.values())[0]
+        func = list(
+            accept_offsets(tvm.IRModule({name: func}), self._ctx.machine.kind).functions.values()
+        )[0]
         return self._builder.add_func(func, name)
 
 

@@ -65,7 +65,7 @@ def plan_memory(
     if not main.is_pure and not any(is_call_to(b.value, CALL_TIR) for b in bindings_of(main)):
         return mod, False  # planned before: kernels are called for effect already
     options = _possible(options, ctx)
-    planned = accept_offsets(flat)
+    planned = accept_offsets(flat, ctx.machine.kind)
     totals = PlanTotals(parallel_safe=options.parallel_safe)
     if options.compare:
         ctx.log.metrics["tvm_planner_bytes"] = tvm_planner_bytes(mod)

@@ -211,8 +211,21 @@ def test_the_rule_declines_with_a_reason() -> None:
 
 
 def test_no_attention_spills(nvcc: str) -> None:
-    """Two tiles of queries a warp, few queries that warps share, and float32 in three parts."""
+    """Two tiles of queries a warp, few queries that warps share, and float32 in three parts.
+
+    The last has windows of an image, as Swin: small heads, a bias of each head and a mask.
+    """
+    window = [te.placeholder((64, 49, 3, 32), "float32", name) for name in "qkv"]
+    bias = te.placeholder((1, 3, 49, 49), "float32", "bias")
+    mask = te.placeholder((64, 1, 49, 49), "float32", "mask")
+
+    def rescore(score: Any, *at: Any) -> Any:
+        b, h, q, k = at
+        return score + bias[0, h, q, k] + mask[b, 0, q, k]
+
+    windows = attention(*window, score_mod=rescore)
     functions = {
+        "windows": te.create_prim_func([*window, bias, mask, windows]),
         "half": rule_case("float16", 512, 64, {"score_mod": soft_cap(30.0)}),
         "few": rule_case("bfloat16", 1, 128),
         "full": rule_case("float32", 512, 64, {"mask_mod": causal()}),
@@ -220,6 +233,6 @@ def test_no_attention_spills(nvcc: str) -> None:
     scheduled = {name: schedule_func(func, SM_80) for name, func in functions.items()}
     assert {each.rule for each in scheduled.values()} == {"attention"}
     source = cuda_source({name: s.func for name, s in scheduled.items()})
-    assert source.count("__launch_bounds__(128, 3)") == 2, "as many as share the shared memory"
+    assert source.count("__launch_bounds__(128, 3)") == 4, "as many as share a multiprocessor"
     usage = kernel_usage(nvcc, source)
     assert {name: u for name, u in usage.items() if u.spills or u.stack} == {}
