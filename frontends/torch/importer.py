@@ -81,6 +81,7 @@ class _Program:
                 builder.node = node
                 builder.define_sizes(builder.reshape(var, [1]), [size])
             for node in self.pairs:
+                builder.node = node
                 values[node] = from_pairs(builder, values[node])
             walk.run(sizes_first(live))
             return walk.held([walk.tensor(node) for _, node in results])

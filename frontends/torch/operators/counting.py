@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
-from tvm import relax
+from tvm import relax, te, tirx
 
 from frontends.computations.gather import gather
+from frontends.computations.kernel import index
 from frontends.torch.graph_builder import GraphBuilder, Value
 from frontends.torch.operators.data_dependent import mask_places
 from frontends.torch.operators.scatter import combine_at
@@ -23,35 +26,47 @@ def unique_consecutive(
     dim: int | None = None,
 ) -> tuple[relax.Expr | None, ...]:
     """The first of each run of equal elements or slices, the run of each, and how long each is."""
+    if dim == -1:
+        raise b.unsupported("dim=-1, for which torch works out a wrong shape: count from the front")
     data, size = b.tensor(x), b.result_shape[0 if dim is None else dim]
-    if dim is None:
-        data, along = b.reshape(data, [product(b.shape(data))]), 0
-    else:
-        along = b.axis(dim, data.ty.ndim)
-    length = b.shape(data)[along]
-    after = b.slice_axis(data, along, 1, length)
-    differs = b.emit(relax.op.not_equal(after, b.slice_axis(data, along, 0, length - 1)))
-    others = [axis for axis in range(data.ty.ndim) if axis != along]
-    if others:
-        differs = b.cast(b.emit(relax.op.max(b.cast(differs, "int8"), others)), "bool")
-    first = b.emit(relax.op.full(relax.ShapeExpr([1]), relax.const(True, "bool"), "bool"))
-    begins = b.emit(relax.op.concat([first, differs], axis=0))
+    along = 0 if dim is None else b.axis(dim, data.ty.ndim)
+    flat = b.reshape(data, [product(b.shape(data))]) if dim is None else data
+    length = b.shape(flat)[along]
+    differs = b.te(lambda t: _unlike_before(t, along), flat, name="unlike_before")
+    others = [axis for axis in range(flat.ty.ndim) if axis != along]
+    begins = b.cast(b.emit(relax.op.max(differs, others)) if others else differs, "bool")
     (places,) = mask_places(b, begins, size)
-    values = b.te(lambda t, i: gather(t, i, along), data, places, name="unique_consecutive")
+    values = b.te(lambda t, i: gather(t, i, along), flat, places, name="unique_consecutive")
     runs = b.emit(relax.op.cumsum(b.cast(begins, "int64"), 0))
     inverse = b.emit(relax.op.subtract(runs, relax.const(1, "int64")))
-    ends = b.emit(
-        relax.op.concat(
-            [b.slice_axis(places, 0, 1, size), b.reshape(b.size_tensor(length), [1])], axis=0
-        )
-    )
-    counts = b.emit(relax.op.subtract(ends, places))
-    shape = b.shape(b.tensor(x)) if dim is None else [length]
+    counts = b.te(_distances, places, name="run_lengths", dims=[length])
+    shape = b.shape(data) if dim is None else [length]
     return (
         values,
         b.reshape(inverse, shape) if return_inverse else None,
         counts if return_counts else None,
     )
+
+
+def _unlike_before(x: te.Tensor, axis: int) -> te.Tensor:
+    """Return 1 where an element differs from the one before it, and in the first place, int8."""
+
+    def element(*at: Any) -> Any:
+        before = *at[:axis], tirx.max(at[axis] - 1, 0), *at[axis + 1 :]
+        return tirx.any(at[axis] == 0, x(*at) != x(*before)).astype("int8")
+
+    return te.compute(x.shape, element, name="unlike_before")
+
+
+def _distances(places: te.Tensor, dims: list[Any]) -> te.Tensor:
+    """Return how far it is from each of rising places to the next, the last one to `dims[0]`."""
+    count = places.shape[0]
+
+    def element(k: Any) -> Any:
+        following = tirx.Select(k + 1 < count, places(tirx.min(k + 1, count - 1)), index(dims[0]))
+        return following - places(k)
+
+    return te.compute(places.shape, element, name="run_lengths")
 
 
 @converter("aten.bincount.default")

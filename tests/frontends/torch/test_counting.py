@@ -56,6 +56,12 @@ def test_runs_of_equal_elements(dim):
     assert_same(run(model, other), function(other))
 
 
+def test_runs_of_nothing():
+    assert_matches_eager(
+        lambda x: torch.unique_consecutive(x, return_inverse=True, return_counts=True), TABLE[:0]
+    )
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
 def test_mantissas_and_exponents(dtype):
     nan, inf = float("nan"), float("inf")
