@@ -32,7 +32,9 @@ def unique_consecutive(
     along = 0 if dim is None else b.axis(dim, data.ty.ndim)
     flat = b.reshape(data, [product(b.shape(data))]) if dim is None else data
     length = b.shape(flat)[along]
-    differs = b.te(lambda t: _unlike_before(t, along), flat, name="unlike_before")
+    # Kernels compare no truth values.
+    numbers = b.cast(flat, "int8") if str(flat.ty.dtype) == "bool" else flat
+    differs = b.te(lambda t: _unlike_before(t, along), numbers, name="unlike_before")
     others = [axis for axis in range(flat.ty.ndim) if axis != along]
     begins = b.cast(b.emit(relax.op.max(differs, others)) if others else differs, "bool")
     (places,) = mask_places(b, begins, size)

@@ -56,7 +56,8 @@ def test_runs_of_equal_elements(dim):
     assert_same(run(model, other), function(other))
 
 
-def test_runs_of_nothing():
+def test_runs_of_nothing_and_of_truth_values():
+    assert_matches_eager(torch.unique_consecutive, TABLE > 1)
     assert_matches_eager(
         lambda x: torch.unique_consecutive(x, return_inverse=True, return_counts=True), TABLE[:0]
     )
