@@ -3,7 +3,7 @@
 Relax takes a symbolic size as not 1, and gives no shape to a result whose operands' sizes it
 cannot compare. So operands get the same sizes first. Two sizes stand in one of three relations:
 
-- Both are known: Relax compares them.
+- Both are known: they are compared now.
 - They are computed from a common symbol, such as the two sides of a skip connection over a
   symbolic height. They are equal without a proof; that is stated, and a run checks it.
 - They have nothing in common, or one of them is known: either may be 1, and broadcasts then. A
@@ -19,6 +19,7 @@ from tvm import relax, tirx
 
 from frontends.computations.broadcast import broadcast_loosely
 from frontends.dims import Dim, all_static, dims_of, dtype_of, is_static, prim, symbols_of
+from frontends.errors import InvalidModel
 
 if TYPE_CHECKING:
     from frontends.control_flow.private_function import Frame
@@ -45,9 +46,15 @@ class Broadcasting:
     def fitted(self, x: relax.Expr, dims: Sequence[Dim], title: str) -> relax.Expr:
         """Return `x` so that it broadcasts to `dims`, which it does not change: one way."""
         have = dims_of(x)
+        if len(have) > len(dims):
+            raise InvalidModel(f"a tensor of shape {have} does not broadcast to {list(dims)}")
         loose: set[int] = set()
         for axis, (size, wanted) in enumerate(zip(reversed(have), reversed(dims), strict=False)):
-            if self._surely_fits(size, wanted) or self._is_stated(size, wanted):
+            if self._surely_fits(size, wanted):
+                continue
+            if is_static(size) and is_static(wanted):
+                raise InvalidModel(f"a tensor of shape {have} does not broadcast to {list(dims)}")
+            if self._are_stated(size, wanted):
                 continue
             size = prim(size)
             self._require(tirx.any(size == 1, size == prim(wanted)), title)
@@ -94,6 +101,9 @@ class Broadcasting:
             shapes: Of the tensors.
             title: Names them in errors.
             related_are_equal: Whether sizes with a common symbol are stated to be equal.
+
+        Raises:
+            InvalidModel: If two sizes that are known differ, and neither is 1.
         """
         common: list[Dim] = [1] * max(len(shape) for shape in shapes)
         loose: set[int] = set()
@@ -105,7 +115,10 @@ class Broadcasting:
                     common[axis] = dim
                 elif is_static(dim) and dim == 1:
                     continue
-                elif self._is_stated(have, dim) and (related_are_equal or is_static(dim)):
+                elif is_static(have) and is_static(dim):
+                    shown = " and ".join(str(list(dims)) for dims in shapes)
+                    raise InvalidModel(f"shapes do not broadcast: {shown}")
+                elif related_are_equal and self._are_stated(have, dim):
                     stated.append((axis, dim))
                 elif is_static(dim) or is_static(have):
                     known, read = (dim, have) if is_static(dim) else (have, dim)
@@ -174,10 +187,8 @@ class Broadcasting:
     def _surely_fits(self, size: Dim, wanted: Dim) -> bool:
         return (is_static(size) and size == 1) or self._arithmetic.equal(size, wanted)
 
-    def _is_stated(self, left: Dim, right: Dim) -> bool:
-        """Tell whether two sizes are compared by Relax or stated to be equal."""
-        if is_static(left) and is_static(right):
-            return True
+    def _are_stated(self, left: Dim, right: Dim) -> bool:
+        """Tell whether two sizes, not both known, are stated to be equal."""
         one = any(self._arithmetic.is_nonnegative(1 - size) for size in (left, right))
         return not one and bool(symbols_of(left) & symbols_of(right))
 

@@ -114,9 +114,9 @@ class Op:
             return [item.decode() for item in found]
         return found
 
-    def count(self, name: str) -> int:
+    def count(self, name: str, default: int = 0) -> int:
         """Return an integer attribute that must be positive: a number of groups, a block's size."""
-        number = int(self.attr(name, 0))
+        number = int(self.attr(name, default))
         if number < 1:
             raise InvalidModel(f"attribute {name} is {number}, not a positive number")
         return number

@@ -10,6 +10,7 @@ from frontends.computations.convolution import convolve, convolve_transposed, pa
 from frontends.computations.window_pool import Windows
 from frontends.dims import Dim, all_static, dims_of, is_static
 from frontends.errors import InvalidModel
+from frontends.onnx.broadcasting import known_one
 from frontends.onnx.op import Op
 from frontends.onnx.registry import converter
 from frontends.onnx.window import named_sizes, read_window, require_widths, state_that_it_fits
@@ -34,7 +35,7 @@ def kernel_of(op: Op, place: int = 1) -> tuple[int, ...]:
 def conv(op: Op) -> relax.Expr:
     """Convolve in any number of dimensions; the bias is a broadcast addition."""
     kernel = kernel_of(op)
-    groups = int(op.attr("group", 1))
+    groups = op.count("group", 1)
     channels, taken = op.shape(0)[1], op.shape(1)[1]
     if is_static(channels) and is_static(taken) and channels != taken * groups:
         raise InvalidModel(
@@ -74,6 +75,9 @@ def convolution(
     if rank not in _CONV:
         if dtype is not None:
             raise op.unsupported(f"{rank} spatial dimensions")
+        filters, taken = dims_of(weight)[:2]
+        _state_that_groups_are_equal(op, filters, groups)
+        x = op.as_shape(x, [shape[0], op.arithmetic.simplify(taken * groups), *shape[2:]])
         return op.te(
             lambda data, kernel, dims: convolve(
                 data, kernel, _windows(window, dims[:rank], dims[rank:]), groups
@@ -137,22 +141,28 @@ def conv_transpose(op: Op) -> relax.Expr:
         raise InvalidModel("strides, dilations, output_padding and the kernel differ in rank")
     require_widths(op.attr("pads") or [])
     begin, end = _transpose_pads(op, kernel, strides, dilations, extra)
-    groups, weight = int(op.attr("group", 1)), op.x(1)
+    groups, weight = op.count("group", 1), op.x(1)
+    shape, channels = op.shape(0), known_one([op.shape(0)[1], op.shape(1)[0]])
+    x = op.as_shape(op.x(0), [shape[0], channels, *shape[2:]])
+    weight = op.as_shape(weight, [channels, *op.shape(1)[1:]])
+    _state_that_groups_are_equal(op, channels, groups)
     # Relax takes no longer output than the convolution run forward could have had as input.
     usual = all(more < stride for more, stride in zip(extra, strides, strict=True))
+    # Nor does it group channels whose number is unknown.
+    usual = usual and (groups == 1 or is_static(channels))
     if rank not in _TRANSPOSE or not usual or not all_static([*begin, *end]):
         outputs = [
             op.arithmetic.simplify(
-                strides[a] * (op.shape(0)[2 + a] - 1)
+                strides[a] * (shape[2 + a] - 1)
                 + extra[a] + (kernel[a] - 1) * dilations[a] + 1 - begin[a] - end[a]
             )
             for a in range(rank)
         ]  # fmt: skip
         result: relax.Expr = op.te(
-            lambda x, w, dims: convolve_transposed(
-                x, w, Windows(kernel, strides, dilations, dims[:rank], dims[rank:]), groups
+            lambda data, w, dims: convolve_transposed(
+                data, w, Windows(kernel, strides, dilations, dims[:rank], dims[rank:]), groups
             ),
-            op.x(0), weight, dims=[*begin, *outputs],
+            x, weight, dims=[*begin, *outputs],
         )  # fmt: skip
         return add_bias(op, result, rank)
     if any(dilation > 1 for dilation in dilations):
@@ -163,8 +173,13 @@ def conv_transpose(op: Op) -> relax.Expr:
             steps = [1, 1, *dilations]
             weight = op.te(lambda w: topi.nn.dilate(w, steps), weight, name="dilate_kernel")
     pads = [int(width) for width in (*begin, *end)]
-    result = _TRANSPOSE[rank](op.x(0), weight, strides, pads, extra, [1] * rank, groups)
+    result = _TRANSPOSE[rank](x, weight, strides, pads, extra, [1] * rank, groups)
     return add_bias(op, result, rank)
+
+
+def _state_that_groups_are_equal(op: Op, channels: Dim, groups: int) -> None:
+    """State that channels divide into groups: a kernel would read beyond the last one."""
+    op.require_equal(op.arithmetic.floormod(channels, groups), 0, "channels_fill_the_groups")
 
 
 def _transpose_pads(

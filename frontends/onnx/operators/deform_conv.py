@@ -22,7 +22,7 @@ def deform_conv(op: Op) -> relax.Expr:
     kernel = kernel_of(op)
     rank = len(kernel)
     elements = math.prod(kernel)
-    groups, movers = int(op.attr("group", 1)), int(op.attr("offset_group", 1))
+    groups, movers = op.count("group", 1), op.count("offset_group", 1)
     batch, channels, *sizes = op.shape()
     filters, taken = op.shape(1)[:2]
     window = read_window(op, kernel, tuple(sizes))

@@ -87,6 +87,7 @@ def _slice(
     general: list[tuple[int, Dim, Dim, int]] = []
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         length = op.shape()[axis]
+        step = _clamped_step(step, length)
         first, count = slice_bounds(op, length, start, end, step)
         if op.arithmetic.equal(count, length) and step == 1:
             continue
@@ -105,6 +106,14 @@ def _slice(
     return x
 
 
+def _clamped_step(step: int, length: Dim) -> int:
+    """Return a step that selects the same, and with which no index overflows."""
+    if step == 0:
+        raise InvalidModel("a step of zero never arrives")
+    most = max(int(length), 1) if is_static(length) else _LONGEST_STEP
+    return max(min(step, most), -most)
+
+
 def _distinct_axes(op: Op, axes: list[int]) -> list[int]:
     """Return axes counted from the front; raise InvalidModel if one occurs twice."""
     found = [normalize_axis(axis, op.ndim()) for axis in axes]
@@ -115,6 +124,8 @@ def _distinct_axes(op: Op, axes: list[int]) -> list[int]:
 
 # Exporters write such bounds to mean "to the end"; no axis is that long.
 _INFINITE = 10**9
+# A longer step selects one element of any axis, as this one does.
+_LONGEST_STEP = 2**31 - 1
 
 
 def slice_bounds(op: Op, length: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:

@@ -59,7 +59,7 @@ def _integer_conv(
 ) -> relax.Expr:
     """Return the int32 convolution of centered data with the integer input `weight`."""
     sizes = kernel_of(op, weight)
-    groups = int(op.attr("group", 1))
+    groups = op.count("group", 1)
     channels, taken = shape[1], op.shape(weight)[1]
     if is_static(channels) and is_static(taken) and channels != taken * groups:
         raise InvalidModel(

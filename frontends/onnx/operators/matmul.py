@@ -43,9 +43,12 @@ def gemm(op: Op) -> relax.Expr:
     if not op.has(2) or beta == 0.0:
         return result
     known = op.constant(2)
-    if known is not None and beta != 1.0:
-        return R.add(result, op.const(known * np.asarray(beta, known.dtype)))
-    c = op.x(2) if beta == 1.0 else op.emit(R.multiply(op.x(2), op.const(beta)))
+    if beta == 1.0:
+        c = op.x(2)
+    elif known is not None:
+        c = op.const(known * np.asarray(beta, known.dtype))
+    else:
+        c = op.emit(R.multiply(op.x(2), op.const(beta)))
     return R.add(result, op.fitted(c, dims_of(result)))
 
 

@@ -147,6 +147,9 @@ def _squeeze(op: Op, axes: list[int] | None) -> relax.Expr:
     dims = op.shape()
     if axes is None:
         axes = [axis for axis, dim in enumerate(dims) if is_static(dim) and dim == 1]
+        for axis, dim in enumerate(dims):
+            if not is_static(dim):  # an axis of size 1 would go, and the result have another rank
+                op.require(prim(dim) != 1, f"keeps_axis_{axis}_that_is_not_1")
     for axis in axes:
         if is_static(dims[axis]) and dims[axis] != 1:
             raise InvalidModel(f"axis {axis} has size {dims[axis]}, not 1")
@@ -193,6 +196,8 @@ def _unsqueeze(op: Op, axes: list[int]) -> relax.Expr:
 def transpose(op: Op) -> relax.Expr:
     """Permute axes; the default reverses them."""
     axes = op.attr("perm") or list(reversed(range(op.ndim())))
+    if sorted(axes) != list(range(op.ndim())):
+        raise InvalidModel(f"perm {axes} does not list the axes of a tensor of rank {op.ndim()}")
     return R.permute_dims(op.x(), axes)
 
 
@@ -283,9 +288,6 @@ def expand(op: Op) -> Any:
     )
     have = [1] * (len(common) - op.ndim()) + list(op.shape())
     pairs = list(zip(have, common, strict=True))
-    for left, right in pairs:
-        if is_static(left) and is_static(right) and left not in (1, right):
-            raise InvalidModel(f"{have} does not broadcast with {common}")
     if len(common) == op.ndim() and all(op.arithmetic.equal(*pair) for pair in pairs):
         return op.value(0)
     if all(is_static(left) or op.arithmetic.equal(left, right) for left, right in pairs):
