@@ -29,6 +29,10 @@ class InvalidModel(RelaxcError):
     """The model is missing, unreadable, malformed, or contradicts its own types and shapes."""
 
 
+class CompileError(RelaxcError):
+    """A converter or a phase of the pipeline failed on a model; the cause is chained."""
+
+
 class InvalidInput(RelaxcError):
     """A value, an option or a path from the caller does not fit; nothing was run or written."""
 

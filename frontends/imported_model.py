@@ -40,7 +40,8 @@ class ImportedModel:
 
     `module` holds one dataflow function `main` whose parameters are exactly `inputs`, in order,
     whose weights are constants, and which returns one tensor for one output and a tuple for
-    several. `notes` are pairs of a tensor's name and what the source says of it wrongly.
+    several. `notes` are pairs of a tensor's name and what was declined of
+    it: what the source says of it wrongly, or a branch that is not compiled.
     """
 
     module: tvm.IRModule

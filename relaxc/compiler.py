@@ -27,7 +27,13 @@ from relaxc.free_memory import return_free_memory
 from relaxc.held_states import state_pairs
 from relaxc.metadata import Metadata
 from relaxc.module_source import from_ir_module
-from relaxc.options import check_options, is_onnx, is_torch, prepare_dump_dir
+from relaxc.options import (
+    check_options,
+    is_onnx,
+    is_torch,
+    prepare_dump_dir,
+    with_plain_sizes,
+)
 from relaxc.preparation import Preparation
 from relaxc.progress import Progress, phase_progress
 from relaxc.report import Report
@@ -103,6 +109,8 @@ def compile(  # the name is the public API's
         CompileError: If a phase fails; the cause is chained.
     """
     check_options(source, precision, dynamic_shapes, threads, passes, keep_params, tune)
+    if is_onnx(source):
+        dynamic_shapes = with_plain_sizes(dynamic_shapes)
     lists = split_buckets(dynamic_shapes) if is_onnx(source) else {}
     count = threads or available_cores()
     resolved = resolve_target(target, count)

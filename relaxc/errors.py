@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from frontends.errors import InvalidInput, InvalidModel, RelaxcError, UnsupportedOperator
+from frontends.errors import (
+    CompileError,
+    InvalidInput,
+    InvalidModel,
+    RelaxcError,
+    UnsupportedOperator,
+)
 
 __all__ = [
     "CompileError",
@@ -14,10 +20,6 @@ __all__ = [
     "UnsupportedOperator",
     "UnsupportedTarget",
 ]
-
-
-class CompileError(RelaxcError):
-    """A phase of the pipeline failed on a model that was imported; the cause is chained."""
 
 
 class UnsupportedTarget(RelaxcError):

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tvm
 
 from relaxc.errors import InvalidInput
@@ -65,6 +66,18 @@ def check_options(
                 f"dynamic_shapes: the dimensions are a dict by axis or a list, not {dims!r}",
                 tensor=str(name),
             )
+
+
+def with_plain_sizes(dynamic_shapes: Any) -> Any:
+    """Return `dynamic_shapes` of an ONNX model with the integers of NumPy as those of Python."""
+    if isinstance(dynamic_shapes, np.integer):
+        return int(dynamic_shapes)
+    if isinstance(dynamic_shapes, Mapping):
+        pairs = dynamic_shapes.items()
+        return {with_plain_sizes(key): with_plain_sizes(item) for key, item in pairs}
+    if isinstance(dynamic_shapes, list | tuple):
+        return [with_plain_sizes(item) for item in dynamic_shapes]
+    return dynamic_shapes
 
 
 def is_torch(source: Any) -> bool:

@@ -33,4 +33,5 @@ class CapturedScope(dict[str, Value]):
             return Value(value.name, value.dtype, symbolic=value.symbolic)
         if not isinstance(value.expr, relax.Var):
             return value
-        return Value(value.name, value.dtype, expr=self._frame.capture(value.expr))
+        captured = self._frame.capture(value.expr)
+        return Value(value.name, value.dtype, expr=captured, of_sizes=value.of_sizes)

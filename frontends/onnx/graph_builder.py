@@ -6,16 +6,18 @@ import math
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 from tvm import relax, te, tirx
 
+import frontends
 from frontends.control_flow.function_builder import FunctionBuilder
 from frontends.control_flow.private_function import Frame, PrivateFunction
 from frontends.dims import Dim, DimArithmetic, dtype_of, is_static, prim
-from frontends.errors import InvalidModel, RelaxcError, UnsupportedOperator
+from frontends.errors import CompileError, InvalidModel, RelaxcError, UnsupportedOperator
 from frontends.onnx import fold, shape_values
 from frontends.onnx.attribute_choices import check_choices
 from frontends.onnx.broadcasting import Broadcasting
@@ -60,6 +62,7 @@ class GraphBuilder:
         self._home: Frame | None = None  # the function that the names in the scope are of
         self.functions = FunctionBuilder(block, arithmetic, shapes.known, shapes.fresh)
         self.sizes = Broadcasting(self)
+        self.notes: list[tuple[str, str]] = []  # a tensor, and what was declined of it
         self._read: dict[int, tuple[onnx.GraphProto, dict[str, Value]]] = {}
 
     # Nodes ------------------------------------------------------------------------------------
@@ -148,8 +151,16 @@ class GraphBuilder:
             ) from error
         except RelaxcError:
             raise
-        except (ValueError, TypeError, IndexError, KeyError, AssertionError,
-                AttributeError, ArithmeticError, RuntimeError) as error:  # fmt: skip
+        except Exception as error:
+            if _is_our_fault(error):
+                raise CompileError(
+                    f"a fault of relaxc in importing the node: {type(error).__name__}: {error}; "
+                    f"{self._describe(node, opset, inputs)}",
+                    node=_title(node),
+                    file=self._file,
+                ) from error
+            if not isinstance(error, _OF_THE_MODEL):
+                raise
             # Relax's shape and type deduction speaks here: the model contradicts itself.
             lines = str(error).strip().splitlines() or [type(error).__name__]
             reason = next((line for line in reversed(lines) if line.strip()), lines[-1])
@@ -159,7 +170,11 @@ class GraphBuilder:
                 node=_title(node),
                 file=self._file,
             ) from error
+        given = [value for value in inputs if value is not None]
+        bodies = any(subgraphs_of(attribute) for attribute in node.attribute)
+        of_sizes = bool(given) and not bodies and all(v.depends_on_sizes_only for v in given)
         for name, value in zip(node.output, values, strict=False):
+            value.of_sizes = value.of_sizes or of_sizes
             if name and not value.name:
                 value.name = name
         return values
@@ -370,6 +385,23 @@ def _check_sizes(results: Sequence[Value]) -> None:
         known = [int(size) for size in tensor.shape if is_static(size)]
         if math.prod(known) > MOST_ELEMENTS:
             raise InvalidModel(f"no memory holds the result's shape {tuple(tensor.shape)}")
+
+
+# What Relax and NumPy raise of types and shapes that do not fit.
+_OF_THE_MODEL = (ValueError, TypeError, LookupError, AssertionError, AttributeError,
+                 ArithmeticError, RuntimeError)  # fmt: skip
+# What Python raises where code takes a value for another kind of value.
+_SLIPS = (TypeError, AttributeError, KeyError, NameError)
+_OWN_CODE = str(Path(frontends.__file__).parent)
+
+
+def _is_our_fault(error: Exception) -> bool:
+    """Tell whether our own code slipped, and not what it called: that speaks of the model."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    own = frame is not None and frame.tb_frame.f_code.co_filename.startswith(_OWN_CODE)
+    return own and isinstance(error, _SLIPS)
 
 
 def _title(node: onnx.NodeProto) -> str:

@@ -85,7 +85,7 @@ def import_onnx(
         for value, parameter, spec in zip(inputs, parameters, specs, strict=True)
     }
     scope.update(given.join(tensors))
-    notes: list[tuple[str, str]] = []
+    notes = builder.notes
     with block.function("main", parameters):
         failure: RelaxcError | None = None
         try:
@@ -106,7 +106,10 @@ def import_onnx(
             returned = block.emit(returned, sanitize(named[0][0]) if single else "outputs")
         block.emit_func_output(returned)
     if failure is not None:
-        raise shapes.blame(failure, lambda: import_onnx(source)) from failure
+        blamed = shapes.blame(failure, lambda: import_onnx(source))
+        if blamed is failure:
+            raise failure  # with what caused it
+        raise blamed from failure
     outputs = tuple(
         TensorSpec(name, tuple(dim_name(dim) for dim in result.shape), result.dtype)
         for name, result in named

@@ -114,6 +114,16 @@ class Op:
             return [item.decode() for item in found]
         return found
 
+    def required(self, name: str) -> Any:
+        """Return an attribute that has no default: no schema of this domain may have asked for it.
+
+        Raises:
+            InvalidModel: If the node lacks it.
+        """
+        if not self.has_attr(name):
+            raise InvalidModel(f"attribute {name} is missing")
+        return self.attr(name)
+
     def count(self, name: str, default: int = 0) -> int:
         """Return an integer attribute that must be positive: a number of groups, a block's size."""
         number = int(self.attr(name, default))

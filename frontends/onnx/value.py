@@ -26,6 +26,7 @@ class Value:
     needs a known value.
     `dtype` is the ONNX type; an expression of a type that is only stored is a container of
     another dtype (`frontends.storage_types`).
+    `of_sizes` marks an `expr` that is computed from sizes and constants alone.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Value:
     array: np.ndarray | None = None
     symbolic: np.ndarray | None = None
     expr: relax.Expr | None = None
+    of_sizes: bool = field(default=False, kw_only=True)
     _dims: tuple[Dim, ...] | None = field(default=None, init=False, repr=False)
 
     @staticmethod
@@ -56,6 +58,11 @@ class Value:
     def is_unused(self) -> bool:
         """Return whether this stands for an optional output without a name, never computed."""
         return self.array is None and self.symbolic is None and self.expr is None
+
+    @property
+    def depends_on_sizes_only(self) -> bool:
+        """Tell whether no data decides its elements."""
+        return self.of_sizes or self.array is not None or self.symbolic is not None
 
     @property
     def shape(self) -> tuple[Dim, ...]:

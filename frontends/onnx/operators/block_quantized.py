@@ -26,8 +26,8 @@ def matmul_nbits(op: Op) -> relax.Expr:
     Where the input g_idx is given, it tells the block whose scale and zero point a row has.
     The weight stays packed in the model; a kernel unpacks it at run time.
     """
-    bits, block = int(op.attr("bits", 4)), int(op.attr("block_size"))
-    depth, columns = int(op.attr("K")), int(op.attr("N"))
+    bits, block = int(op.attr("bits", 4)), op.count("block_size")
+    depth, columns = op.count("K"), op.count("N")
     if bits not in (2, 4, 8):
         raise op.unsupported(f"weights of {bits} bits")
     if op.attr("weight_prepacked", 0):

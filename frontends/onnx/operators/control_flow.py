@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+from onnx import numpy_helper
 from tvm import relax, tirx
 from tvm.relax import op as R
 
 from frontends.control_flow.private_function import PrivateFunction
 from frontends.dims import Dim, DimArithmetic, depends_only_on
 from frontends.errors import InvalidModel
-from frontends.onnx.op import Op
+from frontends.onnx.op import Op, normalize_axis
 from frontends.onnx.registry import converter
 from frontends.onnx.symbols import sanitize
 from frontends.onnx.value import Value, structure_of, tensors_of, with_tensors
@@ -25,9 +26,9 @@ def conditional(op: Op) -> list[Value]:
         branch = "then_branch" if bool(condition.reshape(-1)[0]) else "else_branch"
         return op.run_subgraph(op.attr(branch))
     builder = op.builder
-    if _drops_axes_of_size_one(op.attr("then_branch"), op.attr("else_branch")):
-        _require(op)
-        return op.run_subgraph(op.attr("then_branch"))
+    branches = op.attr("then_branch"), op.attr("else_branch")
+    if op.value(0).depends_on_sizes_only and _is_squeeze(*branches):
+        return _take_squeeze(op)
     functions = builder.functions
     visible = functions.known_symbols()
 
@@ -62,7 +63,7 @@ def conditional(op: Op) -> list[Value]:
     return with_tensors(then.results, iter(tensors))
 
 
-def _drops_axes_of_size_one(then: onnx.GraphProto, other: onnx.GraphProto) -> bool:
+def _is_squeeze(then: onnx.GraphProto, other: onnx.GraphProto) -> bool:
     """Tell whether an If is how PyTorch exports `squeeze(axis)`: Squeeze, or else Identity.
 
     PyTorch leaves an axis of another size in place, so the rank of the result depends on a size.
@@ -80,11 +81,38 @@ def _drops_axes_of_size_one(then: onnx.GraphProto, other: onnx.GraphProto) -> bo
     )
 
 
-def _require(op: Op) -> None:
-    """Stop the run when the condition does not hold: the other branch is not compiled."""
+def _take_squeeze(op: Op) -> list[Value]:
+    """Import the branch that squeezes; a run in which the condition does not hold stops."""
+    branch, title = op.attr("then_branch"), "takes_the_branch_with_squeeze"
+    op.builder.notes.append(
+        (op.title, "its rank depends on a size: only the branch with Squeeze is compiled")
+    )
+    (squeeze,) = (node for node in branch.node if node.op_type == "Squeeze")
+    data = op.builder.lookup(squeeze.input[0])
+    for axis in _squeezed_axes(op, branch, squeeze):
+        # Stated before anything that follows from it, so that an error says what is the matter.
+        op.require_equal(data.shape[normalize_axis(axis, data.ndim)], 1, title)
     holds = op.emit(R.astype(R.reshape(op.x(0), relax.ShapeExpr([1])), "int64"))
     (chosen,) = op.builder.read_dims(Value.of_expr("condition", holds), op.title)
-    op.require(chosen == 1, "takes_the_branch_with_squeeze")
+    op.require(chosen == 1, title)
+    return op.run_subgraph(branch)
+
+
+def _squeezed_axes(op: Op, branch: onnx.GraphProto, squeeze: onnx.NodeProto) -> list[int]:
+    """Return the axes that a Squeeze names by an attribute or a constant, else none."""
+    given = {item.name: onnx.helper.get_attribute_value(item) for item in squeeze.attribute}
+    if len(squeeze.input) < 2 or not squeeze.input[1]:
+        return list(given.get("axes", []))
+    name = squeeze.input[1]
+    tensors = {tensor.name: tensor for tensor in branch.initializer}
+    for node in branch.node:
+        if node.op_type == "Constant" and node.attribute[0].name == "value":
+            tensors[node.output[0]] = node.attribute[0].t
+    if name in tensors:
+        return [int(axis) for axis in numpy_helper.to_array(tensors[name]).reshape(-1)]
+    inside = any(name in node.output for node in branch.node)
+    array = None if inside else op.builder.lookup(name).array
+    return [] if array is None else [int(axis) for axis in array.reshape(-1)]
 
 
 def common_dims(

@@ -21,11 +21,13 @@ _TRANSPOSE = {1: R.nn.conv1d_transpose, 2: R.nn.conv2d_transpose, 3: R.nn.conv3d
 
 
 def kernel_of(op: Op, place: int = 1) -> tuple[int, ...]:
-    """Return the spatial sizes of a weight, which must be static."""
-    sizes = op.shape(place)[2:]
-    if not all(is_static(size) for size in sizes):
-        raise op.unsupported("a kernel of symbolic size")
+    """Return the spatial sizes of a weight: its own, or those that the node declares."""
     declared = op.attr("kernel_shape")
+    if not all_static(op.shape(place)[2:]):
+        if not declared:
+            raise op.unsupported("a kernel of symbolic size without the attribute kernel_shape")
+        op.state(place, [*op.shape(place)[:2], *declared])
+    sizes = op.shape(place)[2:]
     if declared and tuple(declared) != tuple(sizes):
         raise InvalidModel(f"kernel_shape {declared} differs from the weight's {list(sizes)}")
     return tuple(int(size) for size in sizes)

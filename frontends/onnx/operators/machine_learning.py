@@ -14,7 +14,7 @@ from tvm.relax import op as R
 
 from frontends.computations.exact_reshape import exact_reshape
 from frontends.computations.post_transform import transform_scores
-from frontends.dims import is_static
+from frontends.dims import dims_of, is_static
 from frontends.errors import InvalidModel
 from frontends.onnx.indices import indices_within
 from frontends.onnx.op import Op, numpy_dtype
@@ -29,22 +29,14 @@ def features(op: Op, place: int = 0, dtype: str = "float32") -> relax.Expr:
     return op.x(place) if op.dtype(place) == dtype else op.emit(R.astype(op.x(place), dtype))
 
 
-def matrix(op: Op, dtype: str = "float32") -> relax.Expr:
-    """Return input 0 as matrix of a float dtype; a vector is one row."""
-    x = features(op, 0, dtype)
-    if op.ndim() == 1:
-        return op.emit(R.expand_dims(x, 0))
-    if op.ndim() != 2:
+def matrix(op: Op, width: int) -> relax.Expr:
+    """Return input 0 as matrix of `width` float32 columns; a vector is one row."""
+    if op.ndim() not in (1, 2):
         raise InvalidModel(f"a matrix is needed, not a tensor of rank {op.ndim()}")
-    return x
-
-
-def columns(op: Op) -> int:
-    """Return the static number of features."""
-    count = op.shape()[-1]
-    if not is_static(count):
-        raise op.unsupported("a symbolic number of features")
-    return int(count)
+    x = features(op)
+    if op.ndim() == 1:
+        x = op.emit(R.expand_dims(x, 0))
+    return op.as_shape(x, [dims_of(x)[0], width])
 
 
 @converter("Scaler", domain=ML)
@@ -111,14 +103,26 @@ def feature_vectorizer(op: Op) -> relax.Expr:
         shape = op.shape(place)
         if len(shape) == 1:
             x, shape = op.emit(R.expand_dims(x, 1)), (*shape, 1)
-        if len(shape) != 2 or not is_static(shape[1]):
-            raise op.unsupported("inputs other than matrices with a static number of columns")
-        if size < shape[1]:
+        if len(shape) != 2:
+            raise op.unsupported("inputs other than matrices")
+        if not is_static(shape[1]):
+            x = op.te(lambda x, width=int(size): _with_columns(x, width), x, name="with_columns")
+        elif size < shape[1]:
             x = op.emit(R.strided_slice(x, [1], [0], [int(size)]))
         elif size > shape[1]:
             x = op.emit(R.nn.pad(x, [0, 0, 0, int(size) - int(shape[1])]))
         parts.append(x)
     return parts[0] if len(parts) == 1 else R.concat(parts, 1)
+
+
+def _with_columns(x: te.Tensor, width: int) -> te.Tensor:
+    """Return (rows, width): the first columns of a matrix, then zeros."""
+    zero = tirx.const(0, str(x.dtype))
+    return te.compute(
+        [x.shape[0], width],
+        lambda row, column: tirx.if_then_else(column < x.shape[1], x(row, column), zero),
+        name="with_columns",
+    )
 
 
 @converter("ArrayFeatureExtractor", domain=ML)
@@ -243,9 +247,9 @@ def linear_regressor(op: Op) -> relax.Expr:
 
 def linear_scores(op: Op, weights: np.ndarray, intercepts: list[float] | None) -> relax.Expr:
     """Return x W' + intercepts as float32 for constant weights (targets, features)."""
-    x = matrix(op)
     if is_static(op.shape()[-1]) and weights.shape[1] != op.shape()[-1]:
         raise InvalidModel(f"{weights.shape[1]} weights a target for {op.shape()[-1]} features")
+    x = matrix(op, weights.shape[1])
     product = op.emit(R.matmul(x, op.const(np.ascontiguousarray(weights.T), "float32")))
     if not intercepts:
         return product
@@ -260,10 +264,7 @@ def linear_classifier(op: Op) -> Any:
     labels = integer_labels(op, "classlabels_ints")
     transform = op.attr("post_transform", "NONE")
     weights = np.asarray(op.attr("coefficients"), "float32")
-    width = columns(op)
-    if not width or weights.size % width:
-        raise InvalidModel(f"{weights.size} coefficients for {width} features")
-    weights = weights.reshape(-1, width)
+    weights = weights.reshape(_number_of_scores(op, weights.size, len(labels)), -1)
     scores = linear_scores(op, weights, op.attr("intercepts"))
     if weights.shape[0] == 1 and len(labels) == 2:
         if transform not in ("", "NONE", "LOGISTIC"):
@@ -284,6 +285,22 @@ def linear_classifier(op: Op) -> Any:
     else:
         names = label_of_greatest(op, scores, labels)
     return names, transform_scores(op.emit, scores, transform)
+
+
+def _number_of_scores(op: Op, coefficients: int, labels: int) -> int:
+    """Return how many rows the coefficients have; two classes may share one."""
+    width = op.shape()[-1]
+    if is_static(width):
+        if not width or coefficients % width:
+            raise InvalidModel(f"{coefficients} coefficients for {width} features")
+        return coefficients // int(width)
+    intercepts = len(op.attr("intercepts", []))
+    if labels == 2 and not intercepts:
+        raise op.unsupported("a symbolic number of features, of two classes without intercepts")
+    count = intercepts or labels
+    if coefficients % count:
+        raise InvalidModel(f"{coefficients} coefficients for {count} scores")
+    return count
 
 
 def integer_labels(op: Op, attribute: str) -> np.ndarray:

@@ -11,6 +11,7 @@ from tvm.relax import op as R
 from frontends.computations import attention as computation
 from frontends.dims import Dim, dims_of, is_static
 from frontends.errors import InvalidModel
+from frontends.onnx.broadcasting import known_one
 from frontends.onnx.op import Op
 from frontends.onnx.operators.attention import (
     causal_alignment,
@@ -211,6 +212,8 @@ def _attend(
     """
     batch, heads, queries, size = shape_of(q)
     groups, keys, width = shape_of(k)[1], shape_of(k)[2], shape_of(v)[3]
+    size = known_one([size, shape_of(k)[3]])
+    q = op.as_shape(q, [batch, heads, queries, size])
     k = op.as_shape(k, [batch, groups, keys, size])
     v = op.as_shape(v, [batch, groups, keys, width])
     whole = not with_scores and computation.is_whole(op.dtype())
@@ -222,7 +225,7 @@ def _attend(
         extra = op.x(added)
         extra = op.fitted(extra, [batch, heads, queries, keys])
         bias = extra if bias is None else op.emit(R.add(bias, extra))
-    scale = float(op.attr("scale", 0.0)) or 1 / math.sqrt(size)
+    scale = float(op.attr("scale", 0.0)) or 1 / math.sqrt(_known_size(op, size))
     if whole:
         output = computation.attend_whole(
             op.emit, q, k, v, scale=scale, bias=bias, causal_mask=causal
@@ -230,6 +233,13 @@ def _attend(
         return op.emit(computation.merge_heads(op.emit, output)), None
     result = computation.attend(op.emit, q, k, v, scale=scale, bias=bias)
     return op.emit(computation.merge_heads(op.emit, result.output)), result.biased
+
+
+def _known_size(op: Op, size: Dim) -> int:
+    """Return the size of a head, whose root is the default scale."""
+    if not is_static(size):
+        raise op.unsupported("a symbolic size of each head without the attribute scale")
+    return int(size)
 
 
 def _padding_bias(op: Op, place: int, sizes: list[Dim], past: Dim) -> relax.Expr | None:

@@ -128,7 +128,7 @@ def group_norm(op: Op) -> Any:
     gamma, beta = (op.emit(R.astype(op.x(place), dtype)) if op.dtype(place) != dtype
                    else op.x(place) for place in (1, 2))  # fmt: skip
     result = R.nn.group_norm(
-        x, gamma, beta, int(op.attr("groups")), axis, axes, float(op.attr("epsilon", 1e-5))
+        x, gamma, beta, op.count("groups"), axis, axes, float(op.attr("epsilon", 1e-5))
     )
     if op.attr("activation", 0):
         result = R.nn.silu(op.emit(result))

@@ -163,7 +163,7 @@ def qlinear_where(op: Op) -> Any:
 def qlinear_concat(op: Op) -> Any:
     """Concatenate tensors quantized differently: triples follow the result's parameters."""
     count = (len(op.inputs) - 2) // 3
-    axis = normalize_axis(int(op.attr("axis")), op.ndim(2))
+    axis = normalize_axis(int(op.required("axis")), op.ndim(2))
     inputs = ["y_scale", "y_zero", *(f"i{k}" for k in range(3 * count))]
     nodes = [
         _node("DequantizeLinear", [f"i{3 * k}", f"i{3 * k + 1}", f"i{3 * k + 2}"], f"x{k}")

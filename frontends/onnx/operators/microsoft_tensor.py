@@ -289,7 +289,7 @@ def relative_position_bias(op: Op) -> relax.Expr:
     else:
         distance = np.maximum(-distance, 0)
     exact = number // 2
-    far = np.log(np.maximum(distance, 1) / exact) / np.log(int(op.attr("max_distance")) / exact)
+    far = np.log(np.maximum(distance, 1) / exact) / np.log(op.count("max_distance") / exact)
     far = np.minimum(exact + (far * (number - exact)).astype("int64"), number - 1)
     bucket = offset + np.where(distance < exact, distance, far)
     taken = op.emit(R.take(op.x(), op.const(bucket, "int64"), 0, "clip"))

@@ -56,7 +56,7 @@ class Pool:
 
 
 def _read(op: Op) -> Pool:
-    kernel = tuple(op.attr("kernel_shape"))
+    kernel = tuple(op.required("kernel_shape"))
     spatial = op.shape()[2:]
     window = read_window(op, kernel, spatial)
     ceil = bool(op.attr("ceil_mode", 0))

@@ -159,10 +159,7 @@ def _squeeze(op: Op, axes: list[int] | None) -> relax.Expr:
 @converter("Unsqueeze", since=1)
 def unsqueeze_attribute(op: Op) -> relax.Expr:
     """Insert axes of size 1, listed by an attribute (opset 1 to 12)."""
-    axes = op.attr("axes")
-    if axes is None:
-        raise InvalidModel("attribute axes is missing")
-    return _unsqueeze(op, axes)
+    return _unsqueeze(op, op.required("axes"))
 
 
 @converter("Unsqueeze", since=13)

@@ -10,11 +10,11 @@ from tvm.relax import op as R
 
 from frontends.computations.post_transform import transform_scores
 from frontends.computations.support_vectors import class_probabilities, kernel_values
+from frontends.dims import is_static
 from frontends.errors import InvalidModel
 from frontends.onnx.op import Op
 from frontends.onnx.operators.machine_learning import (
     ML,
-    columns,
     integer_labels,
     label_of_greatest,
     linear_scores,
@@ -32,14 +32,16 @@ def _numbers(op: Op, name: str) -> np.ndarray:
 
 def _values(op: Op, count: int) -> relax.Expr:
     """Return the kernel function of each row and each of `count` support vectors."""
-    width = columns(op)
-    vectors = _numbers(op, "support_vectors")
+    vectors, width = _numbers(op, "support_vectors"), op.shape()[-1]
+    if not is_static(width):
+        width = vectors.size // count
     if vectors.size != count * width:
         raise InvalidModel(f"{vectors.size} numbers for {count} support vectors of {width}")
+    width = int(width)
     name = op.attr("kernel_type", "LINEAR")
     gamma, coef0, degree = (op.attr("kernel_params") or [0.0, 0.0, 0.0])[:3]
     return kernel_values(
-        op.emit, op.te, matrix(op), vectors.reshape(count, width), name, gamma, coef0, degree
+        op.emit, op.te, matrix(op, width), vectors.reshape(count, width), name, gamma, coef0, degree
     )
 
 

@@ -10,7 +10,7 @@ from tvm.relax import op as R
 
 from frontends.computations.post_transform import transform_scores
 from frontends.computations.tree_ensemble import AGGREGATES, MODES, TABLES, TreeTables, evaluate
-from frontends.dims import is_static
+from frontends.dims import is_static, prim
 from frontends.errors import InvalidModel
 from frontends.onnx.op import Op
 from frontends.onnx.operators.machine_learning import ML, integer_labels, label_of_greatest
@@ -97,12 +97,11 @@ def _evaluate(op: Op, trees: TreeTables, n_targets: int, aggregate: str) -> rela
     if op.ndim() != 2:
         raise InvalidModel(f"a matrix is needed, not a tensor of rank {op.ndim()}")
     width = op.shape()[1]
-    if not is_static(width):
-        raise op.unsupported("a symbolic number of features")
     try:
-        trees.check(int(width), n_targets)
+        trees.check(int(width) if is_static(width) else None, n_targets)
     except ValueError as error:
         raise InvalidModel(str(error)) from error
+    op.require(prim(width) > int(trees.features.max(initial=-1)), "has_all_features")
     arrays = {name: getattr(trees, name) for name in TABLES}
     # TVM has no empty constants; a table that is empty is never read.
     filled = [a if a.size else np.zeros(1, a.dtype) for a in arrays.values()]

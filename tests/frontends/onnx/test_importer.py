@@ -8,8 +8,8 @@ import tvm
 from onnx import TensorProto, helper, numpy_helper
 from tvm import relax
 
-from frontends.errors import InvalidInput, InvalidModel, UnsupportedOperator
-from frontends.onnx import import_onnx
+from frontends.errors import CompileError, InvalidInput, InvalidModel, UnsupportedOperator
+from frontends.onnx import graph_builder, import_onnx
 from tests.frontends.onnx.run_model import (
     assert_like_reference,
     make_model,
@@ -242,6 +242,38 @@ def test_a_node_that_contradicts_itself_is_described() -> None:
         import_onnx(model)
     assert caught.value.node == "product"
     assert "MatMul (opset 17) of [x: float32[2, 3], w: constant float32[4, 5]]" in str(caught.value)
+
+
+def test_a_slip_of_a_converter_is_no_fault_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Errors of Python that our code raises are ours; those that TVM raises speak of the model."""
+    model = make_model([helper.make_node("Relu", ["x"], ["y"])], {"x": ("float32", [2])}, ["y"])
+    model.graph.name = "slip.onnx"
+
+    def convert_by(converter: object) -> None:
+        monkeypatch.setattr(graph_builder, "find_converter", lambda *_: converter)
+
+    convert_by(lambda op: op.x("0"))  # no place of an input
+    with pytest.raises(CompileError, match="TypeError: .*Relu") as caught:
+        import_onnx(model)
+    assert (caught.value.node, caught.value.file) == ("y", "slip.onnx")
+    assert isinstance(caught.value.__cause__, TypeError)
+    convert_by(lambda op: relax.op.permute_dims(op.x(), [0, 1]))
+    with pytest.raises(InvalidModel, match="cannot be imported"):
+        import_onnx(model)
+
+
+@pytest.mark.parametrize(
+    ("op", "name"),
+    [("NhwcMaxPool", "kernel_shape"), ("GroupNorm", "groups"), ("QLinearConcat", "axis")],
+)
+def test_an_attribute_that_no_schema_asks_for(op: str, name: str) -> None:
+    names = [f"x{place}" for place in range(5)]
+    model = make_model(
+        [helper.make_node(op, names, ["y"], domain="com.microsoft")],
+        {name: ("float32", [2, 4, 3]) for name in names}, ["y"], domains={"com.microsoft": 1},
+    )  # fmt: skip
+    with pytest.raises(InvalidModel, match=f"attribute {name} "):
+        import_onnx(model)
 
 
 def test_output_dtype_must_agree() -> None:

@@ -12,7 +12,12 @@ from onnx import TensorProto, helper, numpy_helper
 import relaxc
 from frontends.errors import InvalidModel, UnsupportedOperator
 from frontends.onnx import import_onnx
-from tests.frontends.onnx.run_model import assert_like_reference, make_model, run_imported
+from tests.frontends.onnx.run_model import (
+    assert_like_reference,
+    make_model,
+    run_imported,
+    run_reference,
+)
 
 ML = "ai.onnx.ml"
 RNG = np.random.default_rng(11)
@@ -322,3 +327,43 @@ def test_strings_are_refused(op: str, attributes: dict[str, Any]) -> None:
     model, _ = _model(op, np.asarray([1], "int64"), version=2, **attributes)
     with pytest.raises(UnsupportedOperator, match="strings"):
         import_onnx(model)
+
+
+WIDTHS: list[tuple[str, dict[str, int], dict[str, Any], int]] = [
+    ("TreeEnsembleRegressor", {"y": 1}, {
+        "n_targets": 1, "nodes_treeids": [0, 0, 0], "nodes_nodeids": [0, 1, 2],
+        "nodes_featureids": [1, 0, 0], "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"],
+        "nodes_values": [0.1, 0.0, 0.0], "nodes_truenodeids": [1, 0, 0],
+        "nodes_falsenodeids": [2, 0, 0], "target_treeids": [0, 0], "target_nodeids": [1, 2],
+        "target_ids": [0, 0], "target_weights": [1.0, 2.0]}, 1),
+    ("LinearClassifier", CLASSES, {
+        "classlabels_ints": [7, 8, 9], "coefficients": [1.0, 2.0, 3.0, 4.0, -1.0, 0.5],
+        "intercepts": [0.1, 0.2, 0.3], "post_transform": "SOFTMAX"}, 3),
+    ("SVMRegressor", {"y": 1}, {
+        "coefficients": [0.5, -0.3], "kernel_type": "RBF", "kernel_params": [0.5, 0.0, 3.0],
+        "n_supports": 2, "rho": [0.1], "support_vectors": [1.0, 2.0, 3.0, 4.0]}, 3),
+    ("FeatureVectorizer", {"y": 1}, {"inputdimensions": [2]}, 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "outputs", "attrs", "wrong"), WIDTHS, ids=[w[0] for w in WIDTHS])
+def test_a_number_of_features_known_at_run_time(
+    op: str, outputs: dict[str, int], attrs: dict[str, Any], wrong: int
+) -> None:
+    """What the attributes need of the features is checked by a run; `wrong` is not enough."""
+    model, _ = _model(op, _rows(4, 2), outputs=outputs, **attrs)
+    for axis, name in enumerate(("rows", "features")):
+        model.graph.input[0].type.tensor_type.shape.dim[axis].dim_param = name
+    compiled = relaxc.compile(model, threads=1, progress=False)
+    widths = (1, 2, 3) if op == "FeatureVectorizer" else (2,)
+    for width in widths:
+        x = _rows(4, width)
+        got = compiled(x)
+        for have, want in zip(
+            got if len(outputs) > 1 else [got], run_reference(model, {"x0": x}), strict=True
+        ):
+            assert have.shape == want.shape
+            np.testing.assert_allclose(have, want, rtol=1e-5, atol=1e-5)
+    if wrong:
+        with pytest.raises(relaxc.RunError, match="features"):
+            compiled(_rows(4, wrong))

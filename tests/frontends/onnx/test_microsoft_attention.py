@@ -287,3 +287,15 @@ def test_shared_buffers_are_refused() -> None:
     model, _ = _model("Attention", _projected(), num_heads=H, past_present_share_buffer=1)
     with pytest.raises(UnsupportedOperator, match="share"):
         import_onnx(model)
+
+
+def test_the_scale_of_a_symbolic_hidden_size() -> None:
+    """The keys say the size of a head; where nothing does, the default scale is unknown."""
+    inputs = [_floats(B, length, HIDDEN) for length in (S, 5, 5)]
+    model, given = _model("MultiHeadAttention", inputs, num_heads=H)
+    model.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "hidden"
+    assert_like_reference(model, given, tolerance=2e-5)
+    for value in model.graph.input[1:]:
+        value.type.tensor_type.shape.dim[2].dim_param = "hidden"
+    with pytest.raises(UnsupportedOperator, match="without the attribute scale"):
+        import_onnx(model)
