@@ -117,7 +117,7 @@ class Broadcasting:
                     continue
                 elif is_static(have) and is_static(dim):
                     shown = " and ".join(str(list(dims)) for dims in shapes)
-                    raise InvalidModel(f"shapes do not broadcast: {shown}")
+                    raise InvalidModel(f"sizes {have} and {dim} are not broadcastable ({shown})")
                 elif related_are_equal and self._are_stated(have, dim):
                     stated.append((axis, dim))
                 elif is_static(dim) or is_static(have):
