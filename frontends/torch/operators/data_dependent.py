@@ -13,6 +13,7 @@ from frontends.computations.gather import gather
 from frontends.computations.selection import count_nonzero, nonzero
 from frontends.computations.unique import describe_groups, group_equal
 from frontends.torch.graph_builder import GraphBuilder, Size, Value
+from frontends.torch.operators.value_checks import require_between
 from frontends.torch.registry import converter
 from frontends.torch.sizes import product
 
@@ -71,7 +72,11 @@ def unique(
 @converter("aten.repeat_interleave.Tensor")
 def repeat_places(b: GraphBuilder, repeats: Value, *, output_size: Value = None) -> relax.Expr:
     """Each place as often as `repeats` (n,) says: [2, 0, 1] gives [0, 0, 2]."""
-    ends = b.emit(relax.op.cumsum(b.tensor(repeats, "int64"), 0))
+    given = b.tensor(repeats, "int64")
+    require_between(b, given, "repeats can not be negative")
+    # The size is read before the check has its say: it has to be one.
+    counts = b.emit(relax.op.maximum(given, relax.const(0, "int64")))
+    ends = b.emit(relax.op.cumsum(counts, 0))
     size, length = b.result_shape[0], b.shape(ends)[0]
     if b.is_undefined(size):
         b.define_sizes(b.reshape(b.slice_axis(ends, 0, length - 1, length), [1]), [size])

@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 import relaxc  # noqa: E402
+from relaxc.errors import RunError  # noqa: E402
 from tests.frontends.torch.eager_comparison import assert_matches_eager  # noqa: E402
 
 
@@ -71,6 +72,9 @@ def test_lengths_that_the_data_decides():
     for given in [(x, repeats), (x * 0, repeats * 0), (x + x.sum(), repeats + 1)]:
         for have, want in zip(model(*given), module(*given), strict=True):
             assert have.dtype == want.dtype and torch.equal(have, want)
+    for wrong in ([3, -1, 0], [-1, -2, 0]):
+        with pytest.raises(RunError, match="repeats can not be negative"):
+            model(x, torch.tensor(wrong))
 
 
 def test_every_core_operator_has_a_converter_or_a_decomposition():
