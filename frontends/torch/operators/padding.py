@@ -1,4 +1,4 @@
-"""Padding with elements of the tensor itself."""
+"""Padding with a number, or with elements of the tensor itself."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from tvm import relax, tirx
 from frontends.computations.pad import pad
 from frontends.torch.graph_builder import GraphBuilder, Value
 from frontends.torch.registry import converter
+from frontends.torch.symbolic_shapes import Size
 
 
 @converter(
@@ -37,15 +38,39 @@ def circular_pad(b: GraphBuilder, x: Value, pad: Any) -> relax.Expr:
     return _pad(b, x, pad, "wrap")
 
 
-def _pad(b: GraphBuilder, x: Value, widths: Any, mode: str) -> relax.Expr:
-    """Pad the last axes; `widths` begins with the last axis. Negative widths cut."""
+@converter("aten.constant_pad_nd.default")
+def constant_pad(b: GraphBuilder, x: Value, pad: Any, value: float = 0) -> relax.Expr:
+    """Pad with a number."""
     data = b.tensor(x)
-    before, after = [0] * data.ty.ndim, [0] * data.ty.ndim
+    value = bool(value) if b.dtype == "bool" else value
+    before, after = _by_axis(b, pad, data.ty.ndim)
+    if not all(isinstance(width, int) for width in before + after):
+        return _pad(b, data, pad, "constant", value)
+    widths = list(zip(before, after, strict=True))
+    for axis, (first, last) in enumerate(widths):
+        length = b.shape(data)[axis]
+        if first < 0 or last < 0:
+            data = b.slice_axis(data, axis, max(-first, 0), length + min(last, 0))
+    positive = [max(width, 0) for pair in widths for width in pair]
+    return relax.op.nn.pad(data, positive, pad_value=value) if any(positive) else data
+
+
+def _by_axis(b: GraphBuilder, widths: Any, rank: int) -> tuple[list[Any], list[Any]]:
+    """Return what is added before and after each axis; `widths` begins with the last axis."""
+    before: list[Size] = [0] * rank
+    after: list[Size] = [0] * rank
     for number, width in enumerate(widths):
         side = after if number % 2 else before
-        side[-1 - number // 2] = b.static(b.size(width))
-    fill = tirx.const(0, b.dtype)
+        side[-1 - number // 2] = b.size(width)
+    return before, after
+
+
+def _pad(b: GraphBuilder, x: Value, widths: Any, mode: str, value: float = 0) -> relax.Expr:
+    """Pad the last axes, by symbolic widths too. Negative widths cut."""
+    data, rank = b.tensor(x), len(b.result_shape)
+    before, after = _by_axis(b, widths, rank)
+    fill = tirx.const(value, b.dtype)
     return b.te(
-        lambda t, dims: pad(t, before, after, mode, fill, dims),
-        data, name="pad", dims=b.result_shape,
+        lambda t, s: pad(t, s[rank : 2 * rank], s[2 * rank :], mode, fill, s[:rank]),
+        data, name="pad", dims=[*b.result_shape, *before, *after],
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Views, slices, concatenation, padding: operators that move elements and compute nothing."""
+"""Views, slices, concatenation: operators that move elements and compute nothing."""
 
 from __future__ import annotations
 
@@ -154,24 +154,6 @@ def unbind(b: GraphBuilder, x: Value, dim: int = 0) -> tuple[relax.Expr, ...]:
     """Every slice along an axis, which goes away."""
     length = b.static(b.shape(b.tensor(x))[b.axis(dim, b.tensor(x).ty.ndim)])
     return tuple(b.emit(select(b, x, dim, index)) for index in range(length))
-
-
-@converter("aten.constant_pad_nd.default")
-def constant_pad(b: GraphBuilder, x: Value, pad: Any, value: float = 0) -> relax.Expr:
-    """Pad the last axes, the last one first in `pad`; negative widths cut."""
-    data = b.tensor(x)
-    rank = data.ty.ndim
-    widths = [(0, 0)] * rank
-    for position in range(len(pad) // 2):
-        widths[rank - 1 - position] = (b.static(pad[2 * position]), b.static(pad[2 * position + 1]))
-    for axis, (before, after) in enumerate(widths):
-        length = b.shape(data)[axis]
-        if before < 0 or after < 0:
-            data = b.slice_axis(data, axis, max(-before, 0), length + min(after, 0))
-    positive = [max(width, 0) for pair in widths for width in pair]
-    if data.ty.dtype == "bool":
-        value = bool(value)
-    return relax.op.nn.pad(data, positive, pad_value=value) if any(positive) else data
 
 
 @converter("aten.flip.default")

@@ -6,7 +6,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests.frontends.torch.eager_comparison import assert_matches_eager, operators  # noqa: E402
+from tests.frontends.torch.eager_comparison import (  # noqa: E402
+    assert_matches_eager,
+    assert_same,
+    operators,
+    run,
+)
 
 X = torch.arange(60.0).reshape(3, 4, 5)
 
@@ -102,3 +107,21 @@ def test_writing_through_strides_of_the_storage():
         return [y, turned.as_strided_scatter(x[0, 0, 0], (), (), 6), turned.clone()]
 
     assert_matches_eager(function, X)
+
+
+def test_padding_by_widths_that_sizes_decide():
+    def function(x):
+        pad, rows, width = torch.nn.functional.pad, *x.shape
+        whole = pad(x, (0, -width % 4))
+        return [
+            whole,
+            pad(x, (1, -width % 4, rows - 1, -1), value=7.0),
+            pad(x, (0, -width % 4), "reflect"),
+        ]
+
+    auto = torch.export.Dim.DYNAMIC
+    dims = {"tensors": ({0: auto, 1: auto},)}
+    model = assert_matches_eager(function, torch.randn(3, 6), dynamic_shapes=dims)
+    for shape in [(2, 8), (5, 9)]:
+        x = torch.randn(shape)
+        assert_same(run(model, x), function(x))
