@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from frontends.imported_model import TensorSpec
+    from relaxc import torch_compile
     from relaxc.artifact import load
     from relaxc.compiled_model import CompiledModel
     from relaxc.compiler import compile
@@ -52,6 +53,7 @@ __all__ = [
     "link",
     "load",
     "parameters_changed",
+    "torch_compile",
 ]
 
 _HOME = {
@@ -75,6 +77,8 @@ _HOME = {
 
 def __getattr__(name: str) -> Any:
     """Import the module that defines `name` and return the attribute."""
+    if name == "torch_compile":
+        return importlib.import_module("relaxc.torch_compile")
     if name not in _HOME:
         raise AttributeError(f"module 'relaxc' has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOME[name]), name)

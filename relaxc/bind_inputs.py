@@ -56,13 +56,18 @@ def kind_of(value: Any) -> str:
     """Return "numpy", "torch" or "dlpack".
 
     Raises:
-        InvalidInput: If the value is no array of any kind.
+        InvalidInput: If the value is no array of any kind, or a tensor whose elements lie in memory
+            in another way than by strides, such as a sparse one.
     """
     if isinstance(value, np.ndarray | np.generic):
         return "numpy"
     # A torch tensor can only exist where torch is imported; importing it here would cost seconds.
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
+        if value.layout is not torch.strided:
+            raise InvalidInput(
+                f"a tensor of layout {value.layout}; a model takes dense ones: see to_dense()"
+            )
         return "torch"
     if hasattr(value, "__dlpack__"):
         return "dlpack"

@@ -175,7 +175,11 @@ def test_a_deep_copy_is_the_model_itself(square_model: CompiledModel) -> None:
     assert copy.deepcopy([square_model])[0] is square_model
 
 
-def test_a_tensor_without_elements_is_refused(square_model: CompiledModel) -> None:
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+def test_a_tensor_without_dense_elements_is_refused(square_model: CompiledModel) -> None:
     torch = pytest.importorskip("torch")
     with pytest.raises(InvalidInput, match="'x': a tensor on the meta device"):
         square_model(torch.ones(2, 3, device="meta"))
+    for sparse in (torch.eye(2, 3).to_sparse(), torch.eye(2, 3).to_sparse_csr()):
+        with pytest.raises(InvalidInput, match="'x': a tensor of layout torch.sparse"):
+            square_model(sparse)

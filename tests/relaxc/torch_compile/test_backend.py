@@ -22,6 +22,14 @@ def test_the_entry_point_is_declared():
     assert 'entry-points.torch_dynamo_backends]\nrelaxc = "relaxc.torch_compile:backend"' in text
 
 
+def test_compiled_graphs_are_at_hand_once_relaxc_is_imported():
+    import subprocess
+    import sys
+
+    code = "import relaxc; assert relaxc.torch_compile.compiled_graphs() == []"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_the_entry_point_is_a_function_once_it_was_used():
     import importlib
 
