@@ -28,6 +28,9 @@ def histc(x: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) -> t
     low, high = (torch.scalar_tensor(bound, dtype=flat.dtype) for bound in (min, max))
     if min == max and flat.numel():
         low, high = torch.aminmax(flat)
+        is_finite = torch.isfinite(low) & torch.isfinite(high)
+        told = "torch.histc: the range of the elements is not finite"
+        torch.ops.aten._assert_async.msg(is_finite, told)
     if min == max:
         is_point = low == high
         low, high = torch.where(is_point, low - 1, low), torch.where(is_point, high + 1, high)

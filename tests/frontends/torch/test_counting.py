@@ -36,7 +36,10 @@ def test_histograms():
         own = torch.histc(x, 50), torch.histc(x * 0, 3)
         return [*own, torch.histc(x, 16, -1, 1)]
 
-    assert_matches_eager(function, torch.randn(40, 9))
+    model = assert_matches_eager(function, torch.randn(40, 9))
+    for number in (float("nan"), float("inf")):
+        with pytest.raises(Exception, match="range of the elements is not finite"):
+            run(model, torch.full((40, 9), number))
 
 
 def test_the_most_frequent_element():
