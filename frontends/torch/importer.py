@@ -18,6 +18,7 @@ from frontends.imported_model import ImportedModel, TensorSpec
 from frontends.size_bounds import promise, split_bound
 from frontends.size_statements import with_reasons
 from frontends.torch.complex_numbers import from_pairs
+from frontends.torch.derived_sizes import bind_derived
 from frontends.torch.dtypes import part_dtype
 from frontends.torch.export_program import export_core_aten
 from frontends.torch.graph_builder import GraphBuilder
@@ -68,6 +69,7 @@ class _Program:
         live = live_nodes(graph, [node for _, node in results])
         values: dict[torch.fx.Node, Any] = {}
         placeholders = [n for n in graph.nodes if n.op == "placeholder"]
+        derived = bind_derived(self.symbols, placeholders)
         for node, spec in zip(placeholders, signature.input_specs, strict=True):
             values[node] = self._input(node, spec)
         check_operators(live, self.program.graph_module)
@@ -77,6 +79,8 @@ class _Program:
         everything = [*self.inputs, *self.kept]
 
         def emit() -> list[relax.Expr]:
+            for one in derived:
+                builder.sizes.require(one.node, one.condition, one.reason, "size")
             for node, var, size in self.scalars:
                 builder.node = node
                 builder.define_sizes(builder.reshape(var, [1]), [size])
@@ -88,7 +92,9 @@ class _Program:
 
         module = build_main(block, [var for var, _ in everything], emit)
         ranges, symbols = self.program.range_constraints, self.symbols
-        least = {**symbols.lower_bounds(ranges), **self.least}
+        known = {str(variable.name) for variable in symbols.known()}
+        declared = {name: least for name, least in self.least.items() if name in known}
+        least = {**symbols.lower_bounds(ranges), **declared}
         module = promise(module, symbols.upper_bounds(ranges), least)
         module = with_reasons(module, builder.sizes.reasons)
         outputs = tuple(self._spec(name, node.meta["val"]) for name, node in results)
@@ -196,10 +202,11 @@ def _symbol_names(program: ExportedProgram, dynamic_shapes: Any) -> dict[str, st
     names: dict[str, str] = {}
     for node, dims in zip(inputs, _per_tensor(dynamic_shapes), strict=False):
         for axis, dim in _by_axis(dims):
+            dim = getattr(dim, "root", dim)  # of 2 * n it is n
             name = split_bound(dim)[0] if isinstance(dim, str) else getattr(dim, "__name__", None)
             size = node.meta["val"].shape[axis]
-            if name and isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
-                names[str(size.node.expr)] = name
+            if name and isinstance(size, torch.SymInt) and len(size.node.expr.free_symbols) == 1:
+                names[str(*size.node.expr.free_symbols)] = name
     return names
 
 

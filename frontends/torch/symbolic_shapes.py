@@ -93,7 +93,23 @@ class SymbolTable:
     def bind(self, symbol: Any, size: Size) -> None:
         """Let torch's symbol, if `symbol` is a single one, stand for a size from here on."""
         if isinstance(symbol, torch.SymInt) and symbol.node.expr.is_Symbol:
-            self._fixed[str(symbol.node.expr)] = size
+            self.stand_for(symbol.node.expr, size)
+
+    def stand_for(self, expr: Any, size: Size) -> None:
+        """Have a size for a SymPy expression, a symbol or another one, from here on."""
+        if expr.is_Symbol:
+            self._fixed[str(expr)] = size
+        else:
+            self._equal[expr] = size
+
+    def of_its_own(self, expr: Any, symbol: Any) -> tirx.Var:
+        """Return a new variable, with the bounds of an expression and the name of a symbol."""
+        self._fresh += 1
+        return self._declared(str(expr), f"{self.name(symbol)}_{self._fresh}")
+
+    def name(self, symbol: Any) -> str:
+        """Return the user's name of a symbol of torch, or torch's own."""
+        return self._names.get(str(symbol), str(symbol))
 
     @contextmanager
     def scope(self) -> Iterator[None]:
@@ -212,7 +228,7 @@ class SymbolTable:
             if name in self._fixed:
                 return self._fixed[name]
             if name not in self._variables:
-                self._declared(name, self._names.get(name, name))
+                self._declared(name, self.name(expr))
             if name in self._postponed:
                 self._postponed.pop(name)(self._variables[name])
             return self._variables[name]

@@ -148,3 +148,18 @@ def test_messages_of_checks_are_read_from_the_source(tmp_path):
     told = [message_of(check_at(str(file), line)) for line in (1, 2, 4, 6, 7)]
     assert told == ["one", "{a} of {b}", "{a} of {b}", "", ""]
     assert check_at(str(tmp_path / "none.py"), 1) is None
+
+
+@pytest.mark.parametrize(("factor", "rest"), [(2, 1), (3, 0), (1, 2)])
+def test_a_size_given_by_another_alone(factor, rest):
+    n = Dim("n", max=20)
+    model = compiled(
+        lambda x: (x[1:] * 2, x.sum(0)), (rows(5 * factor + rest),), ({0: factor * n + rest},)
+    )
+    for size in (3 * factor + rest, 20 * factor + rest):
+        x = rows(size)
+        assert_close(model(x), (x[1:] * 2, x.sum(0)))
+    wrong = [factor * 21 + rest, 3 * factor + rest + 1] if factor > 1 else [23, 1]
+    for size in wrong:
+        with pytest.raises((InvalidInput, RunError), match="n_1"):
+            model(rows(size))
