@@ -12,7 +12,6 @@ import tvm
 from tvm import tirx
 from tvm.ir.transform import PassContext
 
-from tir_schedules.llvm.argument_checks import drop_argument_checks
 from tir_schedules.llvm.lower_math import lower_math
 from tir_schedules.llvm.settle_tiles import settle_tiles
 from tir_schedules.llvm.stack_allocation import allocate_on_stack
@@ -23,8 +22,7 @@ KERNEL_PIPELINE = "relaxc"
 
 def _pipeline() -> tuple:
     kernels, host, device = tirx.get_tir_pipeline("s_tir")
-    last = [drop_argument_checks, lower_math, tirx.transform.CommonSubexprElim()]
-    last += [settle_tiles, allocate_on_stack]
+    last = [lower_math, tirx.transform.CommonSubexprElim(), settle_tiles, allocate_on_stack]
     return _keeping_expressions(kernels), lambda: tvm.transform.Sequential([*last, host()]), device
 
 
