@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import re
 import traceback
 import warnings
@@ -205,13 +204,12 @@ _QUOTED = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in .*\n\s*(?P
 
 def _place(error: Exception) -> str:
     """Return the line of the user's code that an error quotes, or else was raised in."""
-    own = os.path.dirname(__file__)
     frames = traceback.extract_tb(error.__traceback__)
     places = [(frame.filename, str(frame.lineno), frame.line or "") for frame in frames]
     for match in _QUOTED.finditer(str(error)):
         places.append((match["file"], match["line"], match["code"]))
     for file, line, code in reversed(places):
-        if is_users(file) and not file.startswith(own):
+        if is_users(file):
             return f" ({file}:{line}: {code.strip()})"
     return ""
 

@@ -6,18 +6,27 @@ import os
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.proxy import TracerBase
 
-_TORCH = os.path.dirname(torch.__file__) + os.sep
+_FRONTENDS = Path(__file__).parents[1]
+# The folders of torch and of this compiler, with a separator at the end.
+_NOT_USERS = tuple(
+    os.path.join(folder, "")
+    for folder in (os.path.dirname(torch.__file__), _FRONTENDS, _FRONTENDS.with_name("relaxc"))
+)
 
 
 def is_users(file: str) -> bool:
-    """Tell whether a file of a stack is neither torch's nor what wraps functions for it."""
-    return not file.startswith((_TORCH, "<")) and os.path.basename(file) != "contextlib.py"
+    """Tell whether a file of a stack is the user's.
+
+    It is not where it is torch's, what wraps functions for it, or ours, which calls torch.
+    """
+    return not file.startswith((*_NOT_USERS, "<")) and os.path.basename(file) != "contextlib.py"
 
 
 @contextmanager

@@ -13,6 +13,8 @@ from tvm import relax, te
 
 from frontends.computations.checked_indices import NAME as CHECK
 from frontends.computations.checked_indices import checked_indices
+from frontends.computations.checked_values import NAME as DIVISOR_CHECK
+from frontends.computations.checked_values import checked_values
 from frontends.computations.exact_reshape import exact_reshape
 from frontends.control_flow.function_builder import FunctionBuilder
 from frontends.errors import InvalidModel, UnsupportedOperator
@@ -83,7 +85,7 @@ class GraphBuilder:
         self._block = block
         self.symbols = symbols
         self.numbers = SymbolicNumbers(
-            self.emit, lambda expr: self.size_tensor(symbols.of_expression(expr))
+            self.emit, lambda expr: self.size_tensor(symbols.of_expression(expr)), self.divisor
         )
         self._constants: dict[int, tuple[torch.Tensor, relax.Expr]] = {}
         self.node: torch.fx.Node
@@ -303,6 +305,14 @@ class GraphBuilder:
             return relax.const(size, "int64")
         # The tensor form of a shape is the only operator that makes a number of a symbolic size.
         return self.reshape(self.emit(relax.op.shape_to_tensor(relax.ShapeExpr([size]))), [])
+
+    def divisor(self, x: relax.Expr) -> relax.Expr:
+        """Return integers to divide by: a zero among them ends the run, as it does eager's."""
+        message = f"{self.node.target}: an integer is divided by zero" + source_line(self.node)
+        shape = self.shape(x)
+        rows = x if shape else self.reshape(x, [1])
+        checked = self.te(lambda t: checked_values(t, 0, message), rows, name=DIVISOR_CHECK)
+        return self.reshape(checked, shape)
 
     def _number(self, value: torch.SymInt | torch.SymFloat | torch.SymBool) -> relax.Expr:
         """Return a symbolic number as a tensor of rank 0."""

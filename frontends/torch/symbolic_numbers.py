@@ -22,9 +22,11 @@ _FOLDED = {
     "Add": _OP.add, "Mul": _OP.multiply, "Max": _OP.maximum, "Min": _OP.minimum,
     "And": _OP.logical_and, "Or": _OP.logical_or,
 }  # fmt: skip
-_BINARY = {
+_DIVISIONS = {
     "FloorDiv": _OP.floor_divide, "CleanDiv": _OP.floor_divide,
     "Mod": _OP.floor_mod, "PythonMod": _OP.floor_mod,
+}  # fmt: skip
+_BINARY = {
     "Pow": _OP.power, "PowByNatural": _OP.power, "FloatPow": _OP.power, "FloatTrueDiv": _OP.divide,
     "StrictLessThan": _OP.less, "LessThan": _OP.less_equal, "StrictGreaterThan": _OP.greater,
     "GreaterThan": _OP.greater_equal, "Equality": _OP.equal, "Unequality": _OP.not_equal,
@@ -43,10 +45,10 @@ class SymbolicNumbers:
         tensors: By the name of a symbol, the tensor of rank 0 that it was read from.
     """
 
-    def __init__(self, emit: Emit, size_tensor: Callable[[Any], relax.Expr]) -> None:
-        """`size_tensor` makes a tensor of an expression of sizes alone."""
+    def __init__(self, emit: Emit, size_tensor: Callable[[Any], relax.Expr], divisor: Emit) -> None:
+        """`size_tensor` makes a tensor of an expression of sizes alone, `divisor` refuses zero."""
         self.tensors: dict[str, relax.Expr] = {}
-        self._emit, self._size_tensor = emit, size_tensor
+        self._emit, self._size_tensor, self._divisor = emit, size_tensor, divisor
 
     def holds(self, expr: Any) -> bool:
         """Tell whether a number that was read from a tensor occurs in an expression."""
@@ -72,6 +74,11 @@ class SymbolicNumbers:
         arguments = [self.tensor(argument) for argument in expr.args]
         if kind in _FOLDED:
             return functools.reduce(functools.partial(self._apply, _FOLDED[kind]), arguments)
+        if kind in _DIVISIONS:
+            left, right = arguments
+            if not (expr.args[1].is_number and expr.args[1] != 0):
+                right = self._divisor(right)
+            return self._apply(_DIVISIONS[kind], left, right)
         if kind in _BINARY:
             return self._apply(_BINARY[kind], *arguments)
         if kind == "IntTrueDiv":

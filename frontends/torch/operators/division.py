@@ -9,14 +9,11 @@ import torch
 from tvm import relax
 
 from frontends.computations.broadcast import combined
-from frontends.computations.checked_values import NAME as CHECK
-from frontends.computations.checked_values import checked_values
 from frontends.computations.quotient import floor_quotient, integer_quotient
 from frontends.computations.remainder import remainder as remainder_of
 from frontends.torch.graph_builder import GraphBuilder, Value
 from frontends.torch.operators.elementwise import is_float
 from frontends.torch.registry import converter
-from frontends.torch.source_line import source_line
 
 Combine = Callable[[Any, Any], Any]
 
@@ -79,11 +76,7 @@ def _of_integers(b: GraphBuilder, x: Value, y: Value, combine: Combine) -> relax
     left, right = b.operands(x, y)
     known = y.ne(0).all() if isinstance(y, torch.Tensor) else isinstance(y, int) and y != 0
     if not known and 0 not in [d for d in b.result_shape if isinstance(d, int)]:
-        message = f"{b.node.target}: an integer is divided by zero" + source_line(b.node)
-        shape = b.shape(right)
-        rows = right if shape else b.reshape(right, [1])
-        checked = b.te(lambda t: checked_values(t, 0, message), rows, name=CHECK)
-        right = b.reshape(checked, shape)
+        right = b.divisor(right)
     return _broadcast(b, combine, left, right)
 
 

@@ -6,9 +6,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import relaxc  # noqa: E402
 from frontends.errors import InvalidModel  # noqa: E402
 from frontends.torch import import_torch  # noqa: E402
 from frontends.torch.symbolic_numbers import SymbolicNumbers  # noqa: E402
+from relaxc.errors import RunError  # noqa: E402
 from tests.frontends.torch.eager_comparison import (  # noqa: E402
     Lambda,
     assert_same,
@@ -61,7 +63,23 @@ def test_a_number_and_a_size():
 def test_a_form_without_a_translation_is_named():
     from sympy import Function, Symbol
 
-    numbers = SymbolicNumbers(lambda value: value, lambda expr: None)
+    numbers = SymbolicNumbers(lambda value: value, lambda expr: None, lambda value: value)
     numbers.tensors["f0"] = None
     with pytest.raises(InvalidModel, match="Strange"):
         numbers.tensor(Function("Strange")(Symbol("f0")))
+
+
+def test_a_number_that_is_divided_by_is_not_zero() -> None:
+    """A processor would end the process."""
+
+    class Groups(torch.nn.Module):
+        def forward(self, count, x):
+            k = count.item()
+            torch._check(x.shape[0] % k == 0)
+            return x.view(k, -1).sum(0)
+
+    inputs = (torch.tensor(2), torch.arange(6.0))
+    grouped = relaxc.compile(Groups().eval(), inputs, threads=1, progress=False)
+    torch.testing.assert_close(grouped(torch.tensor(3), inputs[1]), torch.tensor([6.0, 9.0]))
+    with pytest.raises(RunError):
+        grouped(torch.tensor(0), inputs[1])
