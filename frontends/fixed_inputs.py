@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import tvm
 
+from frontends.main_attributes import with_main_attributes
+
 # Attribute of `main`: the numbers of such parameters. What depends on them alone may be computed
 # once, by a function of its own (`relax_passes.lift_preparation`).
 FIXED_INPUTS = "relaxc.fixed_inputs"
@@ -15,6 +17,4 @@ def mark_fixed(mod: tvm.IRModule, inputs: Sequence[int]) -> tvm.IRModule:
     """Return `mod` with some inputs of its function `main`, by number, noted as fixed."""
     if not inputs:
         return mod
-    main = mod.get_global_var("main")
-    functions = {**mod.functions, main: mod["main"].with_attr(FIXED_INPUTS, list(inputs))}
-    return tvm.IRModule(functions, attrs=mod.attrs)
+    return with_main_attributes(mod, {FIXED_INPUTS: list(inputs)})

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 import tvm
 
+from frontends.main_attributes import with_main_attributes
+
 # Attributes of `main`: the greatest and the least size of symbols by their names; TVM's own planner
 # reads them too.
 UPPER_BOUNDS = "tir_var_upper_bound"
@@ -41,9 +43,7 @@ def promise(
     attrs = {name: bounds for name, bounds in noted.items() if bounds}
     if not attrs:
         return mod
-    main = mod.get_global_var("main")
-    functions = {**mod.functions, main: mod["main"].with_attrs(attrs)}
-    return tvm.IRModule(functions, attrs=mod.attrs)
+    return with_main_attributes(mod, attrs)
 
 
 def promised_ranges(mod: tvm.IRModule) -> dict[str, tuple[int, int | None]]:

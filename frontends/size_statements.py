@@ -9,6 +9,7 @@ import tvm
 from tvm import relax, tirx
 
 from frontends.dims import prim
+from frontends.main_attributes import with_main_attributes
 
 # An attribute of `main`: by the name of a statement's variable, what an error says.
 REASONS = "relaxc.size_reasons"
@@ -36,6 +37,4 @@ def with_reasons(mod: tvm.IRModule, reasons: Mapping[str, str]) -> tvm.IRModule:
     """Return `mod` with what errors say of statements, by name, noted on its function `main`."""
     if not reasons:
         return mod
-    main = mod.get_global_var("main")
-    functions = {**mod.functions, main: mod["main"].with_attr(REASONS, dict(reasons))}
-    return tvm.IRModule(functions, attrs=mod.attrs)
+    return with_main_attributes(mod, {REASONS: dict(reasons)})

@@ -6,7 +6,7 @@ from typing import Any
 
 from tvm import te, tirx
 
-from frontends.computations.elimination import eliminate
+from frontends.computations.elimination import copy_matrix, eliminate
 from frontends.computations.kernel import Scalar, as_dtype, kernel, parallel, serial
 
 
@@ -57,10 +57,9 @@ def _of_diagonals(x: te.Tensor, count: int, reduce: Any, name: str) -> list[te.T
     number, n, _ = x.shape
 
     def body(ins: list[Any], outs: list[Any]) -> None:
-        data, (*results, work) = ins[0], outs
+        *results, work = outs
         with parallel(number) as m:
-            with serial(n) as i, serial(n) as j:
-                work[m, i, j] = as_dtype(data[m, i, j], "float64")
+            copy_matrix(ins[0], work, m, n, n, "float64")
             sign = Scalar(1.0, "float64")
             eliminate(work, m, n, lambda one, other: sign.set(-sign()))
             reduce(lambda k: work[m, k, k], n, sign, results, m)

@@ -7,7 +7,13 @@ from typing import Any
 
 from tvm import tirx
 
-from frontends.computations.kernel import Scalar, serial, when
+from frontends.computations.kernel import Scalar, as_dtype, serial, when
+
+
+def copy_matrix(source: Any, target: Any, m: Any, rows: Any, columns: Any, dtype: str) -> None:
+    """Copy matrix `m` of (number, rows, columns) elements, each as `dtype`."""
+    with serial(rows) as i, serial(columns) as j:
+        target[m, i, j] = as_dtype(source[m, i, j], dtype)
 
 
 def eliminate(work: Any, m: Any, n: Any, swapped: Callable[[Any, Any], None]) -> None:

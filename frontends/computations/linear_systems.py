@@ -6,7 +6,7 @@ from typing import Any
 
 from tvm import te, tirx
 
-from frontends.computations.elimination import eliminate, substitute, swap_rows
+from frontends.computations.elimination import copy_matrix, eliminate, substitute, swap_rows
 from frontends.computations.kernel import Scalar, as_dtype, kernel, parallel, serial, when
 
 
@@ -27,13 +27,13 @@ def solve(x: te.Tensor, y: te.Tensor) -> list[te.Tensor]:
     def body(ins: list[Any], outs: list[Any]) -> None:
         result, info, work, right = outs
         with parallel(number) as m:
-            _copy(ins[0], work, m, n, n, "float64")
-            _copy(ins[1], right, m, n, count, "float64")
+            copy_matrix(ins[0], work, m, n, n, "float64")
+            copy_matrix(ins[1], right, m, n, count, "float64")
             eliminate(work, m, n, lambda one, other: swap_rows(right, m, count, one, other))
             info[m] = _first_that_fails(n, lambda k: work[m, k, k] == 0.0)
             substitute(work, right, m, n, count, upper=False, unit=True)
             substitute(work, right, m, n, count, upper=True, unit=False)
-            _copy(right, result, m, n, count, str(y.dtype))
+            copy_matrix(right, result, m, n, count, str(y.dtype))
 
     wide = [(x.shape, "float64"), (y.shape, "float64")]
     shapes = [(y.shape, str(y.dtype)), ((number,), "int32"), *wide]
@@ -65,10 +65,10 @@ def solve_triangular(x: te.Tensor, y: te.Tensor, *, upper: bool, unit: bool) -> 
     def body(ins: list[Any], outs: list[Any]) -> None:
         result, work, right = outs
         with parallel(number) as m:
-            _copy(ins[0], work, m, n, n, "float64")
-            _copy(ins[1], right, m, n, count, "float64")
+            copy_matrix(ins[0], work, m, n, n, "float64")
+            copy_matrix(ins[1], right, m, n, count, "float64")
             substitute(work, right, m, n, count, upper=upper, unit=unit)
-            _copy(right, result, m, n, count, str(y.dtype))
+            copy_matrix(right, result, m, n, count, str(y.dtype))
 
     shapes = [(y.shape, str(y.dtype)), (x.shape, "float64"), (y.shape, "float64")]
     return kernel([x, y], shapes, body, "solve_triangular")[0]
@@ -106,15 +106,10 @@ def cholesky(x: te.Tensor) -> list[te.Tensor]:
                         work[m, i, k] = work[m, i, k] - work[m, i, done] * work[m, k, done]
                     work[m, i, k] = work[m, i, k] / work[m, k, k]
             info[m] = first()
-            _copy(work, result, m, n, n, str(x.dtype))
+            copy_matrix(work, result, m, n, n, str(x.dtype))
 
     shapes = [(x.shape, str(x.dtype)), ((number,), "int32"), (x.shape, "float64")]
     return kernel([x], shapes, body, "cholesky")[:2]
-
-
-def _copy(source: Any, target: Any, m: Any, rows: Any, columns: Any, dtype: str) -> None:
-    with serial(rows) as i, serial(columns) as j:
-        target[m, i, j] = as_dtype(source[m, i, j], dtype)
 
 
 def _first_that_fails(n: Any, fails: Any) -> Any:

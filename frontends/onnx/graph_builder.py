@@ -151,25 +151,13 @@ class GraphBuilder:
             ) from error
         except RelaxcError:
             raise
-        except Exception as error:
-            if _is_our_fault(error):
-                raise CompileError(
-                    f"a fault of relaxc in importing the node: {type(error).__name__}: {error}; "
-                    f"{self._describe(node, opset, inputs)}",
-                    node=_title(node),
-                    file=self._file,
-                ) from error
-            if not isinstance(error, _OF_THE_MODEL):
+        except Exception as error:  # a converter may raise anything; `_fault_of` tells whose fault
+            fault = _fault_of(error)
+            if fault is None:
                 raise
-            # Relax's shape and type deduction speaks here: the model contradicts itself.
-            lines = str(error).strip().splitlines() or [type(error).__name__]
-            reason = next((line for line in reversed(lines) if line.strip()), lines[-1])
-            raise InvalidModel(
-                f"the node cannot be imported: {plain_reason(reason)}; "
-                f"{self._describe(node, opset, inputs)}",
-                node=_title(node),
-                file=self._file,
-            ) from error
+            kind, reason = fault
+            told = f"{reason}; {self._describe(node, opset, inputs)}"
+            raise kind(told, node=_title(node), file=self._file) from error
         given = [value for value in inputs if value is not None]
         bodies = any(subgraphs_of(attribute) for attribute in node.attribute)
         of_sizes = bool(given) and not bodies and all(v.depends_on_sizes_only for v in given)
@@ -393,6 +381,19 @@ _OF_THE_MODEL = (ValueError, TypeError, LookupError, AssertionError, AttributeEr
 # What Python raises where code takes a value for another kind of value.
 _SLIPS = (TypeError, AttributeError, KeyError, NameError)
 _OWN_CODE = str(Path(frontends.__file__).parent)
+
+
+def _fault_of(error: Exception) -> tuple[type[RelaxcError], str] | None:
+    """Return whose fault an exception is, and the reason; None where nobody can tell."""
+    if _is_our_fault(error):
+        slip = f"{type(error).__name__}: {error}"
+        return CompileError, f"a fault of relaxc in importing the node: {slip}"
+    if not isinstance(error, _OF_THE_MODEL):
+        return None
+    # Relax's shape and type deduction speaks here: the model contradicts itself.
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    reason = next((line for line in reversed(lines) if line.strip()), lines[-1])
+    return InvalidModel, f"the node cannot be imported: {plain_reason(reason)}"
 
 
 def _is_our_fault(error: Exception) -> bool:

@@ -8,7 +8,7 @@ import tvm
 import tvm_ffi
 from tvm import relax, te, tirx
 
-from relax_passes.memory.buffer_offsets import accept_offsets
+from relax_passes.memory.buffer_offsets import with_offsets
 from relax_passes.memory.in_place import InPlace, in_place_variant
 from relax_passes.memory.live_ranges import (
     CALL_TIR,
@@ -265,10 +265,7 @@ class FunctionRewriter:
         """Schedule a computation and add it to the module as a kernel."""
         func = te.create_prim_func(tensors).without_attr("global_symbol")
         func, _ = schedule_kernel(func, self._ctx)
-        func = list(
-            accept_offsets(tvm.IRModule({name: func}), self._ctx.machine.kind).functions.values()
-        )[0]
-        return self._builder.add_func(func, name)
+        return self._builder.add_func(with_offsets(func, self._ctx.machine.kind), name)
 
 
 def _poison(dtype: str) -> te.Tensor:

@@ -2,7 +2,8 @@
 
 An image is cut into tiles of m x m results. The tiles of the input become n x n points each
 (n = m + 2), at each point one matrix product sums over the channels, and the points of each result
-tile become its m x m pixels, which meet the epilogue. A task does this for a group of tiles.
+tile become its m x m pixels, which meet the epilogue. `winograd_tile` decides whether a task does
+all of this for a group of tiles, or each step is a loop nest over all tiles.
 F(2, 3) needs 2.25, F(4, 3) 4 times fewer products than the direct sum. The matrices are in
 `winograd_matrices`.
 """

@@ -8,6 +8,7 @@ them rather than the tiles.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -76,22 +77,26 @@ class WinogradSizes:
         read = 4 * self.channels * (tiles or 0)
         return ConvSizes(self.blocks, self.lanes, tiles, self.channels, read, self.images * points)
 
-    def options(self, machine: Machine) -> list[WinogradTile]:
+    def options(self, machine: Machine) -> Sequence[WinogradTile]:
         """Return the choice of the cost model, then what is worth a measurement."""
-        if self.tiles is None:
-            return [WinogradTile(choose_conv_tile(self.products, machine), False)]
-        apart = WinogradTile(choose_conv_tile(self.products, machine), False)
-        cost = partial(winograd_cycles, self, machine=machine)
-        groups = sorted(_groups(self, machine), key=cost)[: _OTHERS + 1]
-        if groups and cost(groups[0]) < _WORTH * cost(apart):
-            return [*groups, apart]
-        return [apart, *groups]
+        return _options(self, machine)
+
+
+def choose_winograd_tile(sizes: WinogradSizes, machine: Machine) -> WinogradTile:
+    """Choose the register tile and the groups with the least cycles."""
+    return _options(sizes, machine)[0]
 
 
 @lru_cache(maxsize=1024)
-def choose_winograd_tile(sizes: WinogradSizes, machine: Machine) -> WinogradTile:
-    """Choose the register tile and the groups with the least cycles."""
-    return sizes.options(machine)[0]
+def _options(sizes: WinogradSizes, machine: Machine) -> tuple[WinogradTile, ...]:
+    apart = WinogradTile(choose_conv_tile(sizes.products, machine), False)
+    if sizes.tiles is None:
+        return (apart,)
+    cost = partial(winograd_cycles, sizes, machine=machine)
+    groups = sorted(_groups(sizes, machine), key=cost)[: _OTHERS + 1]
+    if groups and cost(groups[0]) < _WORTH * cost(apart):
+        return (*groups, apart)
+    return (apart, *groups)
 
 
 def winograd_cycles(sizes: WinogradSizes, choice: WinogradTile, machine: Machine) -> float:

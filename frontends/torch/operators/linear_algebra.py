@@ -33,9 +33,7 @@ def slogdet(b: GraphBuilder, x: Value) -> tuple[relax.Expr | None, ...]:
 @converter("aten.linalg_inv.default", "aten.inverse.default")
 def inverse(b: GraphBuilder, x: Value) -> relax.Expr:
     """The inverse of each matrix; a run fails where one is singular."""
-    found, info = inverse_ex(b, x)
-    _require_none(b, info, "a matrix is singular")
-    return found
+    return inverse_ex(b, x, check_errors=True)[0]
 
 
 @converter("aten.linalg_inv_ex.default")
@@ -54,9 +52,7 @@ def inverse_ex(
 @converter("aten.linalg_solve.default")
 def solve(b: GraphBuilder, x: Value, y: Value, *, left: bool = True) -> relax.Expr:
     """R of x R = y, or R x = y; y is a matrix, or a vector."""
-    result, _, _, info = solve_ex(b, x, y, left=left)
-    _require_none(b, info, "a matrix is singular")
-    return result
+    return solve_ex(b, x, y, left=left, check_errors=True)[0]
 
 
 @converter("aten._linalg_solve_ex.default")
@@ -103,9 +99,7 @@ def solve_triangular(
 @converter("aten.linalg_cholesky.default", "aten.cholesky.default")
 def cholesky(b: GraphBuilder, x: Value, upper: bool = False) -> relax.Expr:
     """L of x = L L^T for each matrix, or L^T; a run fails where one is not positive definite."""
-    found, info = cholesky_ex(b, x, upper=upper)
-    _require_none(b, info, "a matrix is not positive definite")
-    return found
+    return cholesky_ex(b, x, upper=upper, check_errors=True)[0]
 
 
 @converter("aten.linalg_cholesky_ex.default")
