@@ -6,18 +6,16 @@ import math
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 from tvm import relax, te, tirx
 
-import frontends
 from frontends.control_flow.function_builder import FunctionBuilder
 from frontends.control_flow.private_function import Frame, PrivateFunction
 from frontends.dims import Dim, DimArithmetic, dtype_of, is_static, prim
-from frontends.errors import CompileError, InvalidModel, RelaxcError, UnsupportedOperator
+from frontends.errors import InvalidModel, RelaxcError, UnsupportedOperator
 from frontends.onnx import fold, shape_values
 from frontends.onnx.attribute_choices import check_choices
 from frontends.onnx.broadcasting import Broadcasting
@@ -26,12 +24,12 @@ from frontends.onnx.einsum_equation import check_equation
 from frontends.onnx.function_body import FunctionBody, instantiate, schema_function
 from frontends.onnx.initializers import read_initializers
 from frontends.onnx.load_model import subgraphs_of
+from frontends.onnx.node_fault import fault_of
 from frontends.onnx.op import Op, numpy_dtype
 from frontends.onnx.operand_sizes import agreeing, shared_sizes
 from frontends.onnx.ratio import Ratio
 from frontends.onnx.refused_operands import refuse_operands
 from frontends.onnx.registry import find_converter, normalize_domain, refusal
-from frontends.onnx.relax_reason import plain_reason
 from frontends.onnx.stored_types import check_stored_inputs, name_stored_results
 from frontends.onnx.symbols import MOST_ELEMENTS, InputShapes, sanitize
 from frontends.onnx.value import Value, relax_constant, shared_array, tensors_of
@@ -151,8 +149,8 @@ class GraphBuilder:
             ) from error
         except RelaxcError:
             raise
-        except Exception as error:  # a converter may raise anything; `_fault_of` tells whose fault
-            fault = _fault_of(error)
+        except Exception as error:  # a converter may raise anything; `fault_of` tells whose fault
+            fault = fault_of(error)
             if fault is None:
                 raise
             kind, reason = fault
@@ -373,36 +371,6 @@ def _check_sizes(results: Sequence[Value]) -> None:
         known = [int(size) for size in tensor.shape if is_static(size)]
         if math.prod(known) > MOST_ELEMENTS:
             raise InvalidModel(f"no memory holds the result's shape {tuple(tensor.shape)}")
-
-
-# What Relax and NumPy raise of types and shapes that do not fit.
-_OF_THE_MODEL = (ValueError, TypeError, LookupError, AssertionError, AttributeError,
-                 ArithmeticError, RuntimeError)  # fmt: skip
-# What Python raises where code takes a value for another kind of value.
-_SLIPS = (TypeError, AttributeError, KeyError, NameError)
-_OWN_CODE = str(Path(frontends.__file__).parent)
-
-
-def _fault_of(error: Exception) -> tuple[type[RelaxcError], str] | None:
-    """Return whose fault an exception is, and the reason; None where nobody can tell."""
-    if _is_our_fault(error):
-        slip = f"{type(error).__name__}: {error}"
-        return CompileError, f"a fault of relaxc in importing the node: {slip}"
-    if not isinstance(error, _OF_THE_MODEL):
-        return None
-    # Relax's shape and type deduction speaks here: the model contradicts itself.
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    reason = next((line for line in reversed(lines) if line.strip()), lines[-1])
-    return InvalidModel, f"the node cannot be imported: {plain_reason(reason)}"
-
-
-def _is_our_fault(error: Exception) -> bool:
-    """Tell whether our own code slipped, and not what it called: that speaks of the model."""
-    frame = error.__traceback__
-    while frame is not None and frame.tb_next is not None:
-        frame = frame.tb_next
-    own = frame is not None and frame.tb_frame.f_code.co_filename.startswith(_OWN_CODE)
-    return own and isinstance(error, _SLIPS)
 
 
 def _title(node: onnx.NodeProto) -> str:
